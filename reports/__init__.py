@@ -1,0 +1,1 @@
+"""Reports: what people see. Publication, the weekly report, figures. Reads mart tables only."""
