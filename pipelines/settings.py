@@ -193,3 +193,8 @@ def _parameters(raw: object, path: Path) -> Parameters:
             )
         values[name] = value
     return Parameters(**values)
+
+
+def dagster_home() -> str | None:
+    """Where Dagster keeps its instance, when the user has one."""
+    return os.environ.get("DAGSTER_HOME")

@@ -1,0 +1,65 @@
+"""One window from sources to readers: runs the Dagster definitions in process, in the order of the graph.
+
+The command line and Dagster run the same assets; this module only chooses partitions and tells the outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+
+from models.engine.warehouse import Window
+from pipelines.resources import Workspace
+from pipelines.settings import dagster_home
+
+Say = Callable[[str], None]
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+def run_window(config: Path, home: Path | None, window: Window, say: Say) -> int:
+    """Ingest, attribute, check, publish and report a window. Returns the exit code."""
+    from pipelines.definitions import STAGES, keys_for
+
+    workspace = Workspace(config, home, say)
+    _ = workspace.settings  # a mistake in the configuration stops the run before anything is read
+    logging.getLogger("dagster").setLevel(logging.CRITICAL)
+    with _instance() as instance:
+        for stage in STAGES:
+            keys = keys_for(stage, window)
+            tags = {_RANGE_START: keys.start, _RANGE_END: keys.end} if keys else {}
+            outcome = dg.materialize(
+                stage.assets,
+                instance=instance,
+                resources={"workspace": workspace},
+                tags=tags,
+                raise_on_error=False,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            )
+            if not outcome.success:
+                _tell_failure(outcome, say)
+                return 1
+    return 0
+
+
+def _tell_failure(outcome: dg.ExecuteInProcessResult, say: Say) -> None:
+    """The cause of a failed stage in plain words: the innermost error, without Dagster's frames."""
+    for event in outcome.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            error = data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            text = data.user_failure_data.description if data.user_failure_data else None
+            say(f"failed in {event.step_key}: {text or (error.message if error else 'unknown error')}".rstrip())
+        elif event.is_asset_check_evaluation and not event.asset_check_evaluation_data.passed:
+            evaluation = event.asset_check_evaluation_data
+            say(f"check {evaluation.check_name} failed: {evaluation.description or ''}".rstrip())
+    say("nothing was published; what was published before is untouched")
+
+
+def _instance() -> dg.DagsterInstance:
+    """The instance that DAGSTER_HOME names, so that the UI shows the run; else one in memory."""
+    return dg.DagsterInstance.get() if dagster_home() else dg.DagsterInstance.ephemeral()
