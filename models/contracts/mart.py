@@ -309,6 +309,7 @@ FACT_RESTATEMENT = Table(
         delta published
         cause text
         delivery_id text
+        currency text -- of before, after and delta; null where the measure is gpu_hours
     """),
 )
 
