@@ -173,6 +173,8 @@ HUBBLE_FLOW = Table(
         events! int            -- weight: 1, or the sum of the aggregate counts
         bytes int              -- null but for Retina extensions (T5)
         policies text          -- JSON list of `kind/namespace/name` named as allowing or denying
+        source_cluster text    -- cluster name of the endpoint where it is not the observing node's (cluster mesh)
+        destination_cluster text
     """),
 )
 
