@@ -66,7 +66,9 @@ def land(source: Source, path: Path, name: str) -> LandedObject:
     base = (source.location if source.location.is_dir() else source.location.parent).resolve()
     if not path.resolve().is_relative_to(base):
         raise UnsafePath(
-            "a file lies outside its source's folder", where=f"{source.name}: {name}", fix="replace the link by the file"
+            "a file lies outside its source's folder",
+            where=f"{source.name}: {name}",
+            fix="replace the link by the file",
         )
     digest = file_digest(path)
     status = path.stat()

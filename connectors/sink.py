@@ -87,7 +87,14 @@ class Batch:
         self._files.pop((landed.object_id, table)).unlink(missing_ok=True)
 
     def reject(
-        self, landed: LandedObject, table: str, line_number: int | None, reason: str, raw: str, *, cost_readable: bool | None = None
+        self,
+        landed: LandedObject,
+        table: str,
+        line_number: int | None,
+        reason: str,
+        raw: str,
+        *,
+        cost_readable: bool | None = None,
     ) -> None:
         """Keep one unreadable record with where and why; counts `rejected`."""
         self.count(landed, table).rejected += 1
@@ -153,7 +160,9 @@ class Batch:
                 }
             )
         rejected = pl.concat([TABLES["staging.rejected_row"].frame(self._rejected), *self._rejected_frames])
-        name = self.objects[0].object_id if len(self.objects) == 1 else f"{self.objects[0].object_id}-{len(self.objects)}"
+        name = (
+            self.objects[0].object_id if len(self.objects) == 1 else f"{self.objects[0].object_id}-{len(self.objects)}"
+        )
         if rejected.height:
             _write_whole(rejected, self.lake.root / "rejected_row" / f"{name}.parquet")
         _write_whole(TABLES["staging.load"].frame(rows), self.lake.root / "load" / f"{name}.parquet")

@@ -24,8 +24,7 @@ def build_coverage(warehouse: Warehouse, window: Window, parameters: Parameters)
     """Fill `mart.fact_coverage`, whole: one row a day, cluster and source, with counts that close."""
     warehouse.run_sql_model("mart.fact_coverage", {})
     broken = warehouse.query(
-        "SELECT * FROM mart.fact_coverage"
-        " WHERE rows_read <> rows_kept + rows_rejected + rows_duplicate + rows_control"
+        "SELECT * FROM mart.fact_coverage WHERE rows_read <> rows_kept + rows_rejected + rows_duplicate + rows_control"
     )
     if broken.height:
         raise AssertionError(f"counts of {broken.height} sources do not close, first {broken.row(0, named=True)}")

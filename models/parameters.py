@@ -48,4 +48,11 @@ class Parameters:
     plain_job_labels: tuple[tuple[str, str], ...] = (("app", "role"),)
     # pod labels whose value declares a zone (P4: kept apart from the zone that the pod runs in)
     declared_zone_labels: tuple[str, ...] = ("zone", "topology.zone")
-    system_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", "cilium", "gpu-operator", "monitoring")
+    system_namespaces: tuple[str, ...] = (
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        "cilium",
+        "gpu-operator",
+        "monitoring",
+    )

@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[[argparse.Namespace], int], text: str, **more: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, function: Callable[[argparse.Namespace], int], text: str, **more: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name, help=text, description=more.get("about", text), formatter_class=argparse.RawDescriptionHelpFormatter
         )
@@ -68,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "run every check on the warehouse; publishes nothing")
     _config_options(check)
 
-    explain = command("explain", _explain, "why were a job's GPUs idle, what crossed zones, what did it cost, what helps")
+    explain = command(
+        "explain", _explain, "why were a job's GPUs idle, what crossed zones, what did it cost, what helps"
+    )
     _config_options(explain)
     explain.add_argument("job", help="job name, or namespace/name, or a part of it")
 
@@ -84,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--first-seed", type=int, default=1, help="seed of the first one (default: 1)")
     verify.add_argument("--days", type=int, default=1, help="days of each (default: 1)")
     verify.add_argument("--nodes", type=int, default=10, help="nodes of each (default: 10)")
-    verify.add_argument("--dir", type=Path, default=None, help="keep the clusters in this folder (default: a temporary one)")
+    verify.add_argument(
+        "--dir", type=Path, default=None, help="keep the clusters in this folder (default: a temporary one)"
+    )
     return parser
 
 
@@ -99,7 +105,9 @@ def _scenario_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=int, default=2, help="number of days (default: 2)")
     parser.add_argument("--nodes", type=int, default=10, help="number of nodes (default: 10)")
     parser.add_argument("--jobs", type=int, default=9, help="number of training jobs (default: 9)")
-    parser.add_argument("--event-loss", type=float, default=0.0, help="share of Hubble events lost, 0 to 1 (default: 0)")
+    parser.add_argument(
+        "--event-loss", type=float, default=0.0, help="share of Hubble events lost, 0 to 1 (default: 0)"
+    )
     parser.add_argument("--no-vpc-flow-logs", action="store_true", help="write no VPC flow logs: no bytes are known")
     parser.add_argument("--healthy", action="store_true", help="plant no failure: nothing may be found")
 
@@ -199,8 +207,10 @@ def _simulate(options: argparse.Namespace) -> int:
         planted=not options.healthy,
     )
     simulate(options.dir, scenario, Progress())
-    print(f"wrote {options.dir}; run it with: zoneledger run --config {options.dir / 'zoneledger.toml'}"
-          f" --from {options.start} --to {options.start + timedelta(days=options.days)}")
+    print(
+        f"wrote {options.dir}; run it with: zoneledger run --config {options.dir / 'zoneledger.toml'}"
+        f" --from {options.start} --to {options.start + timedelta(days=options.days)}"
+    )
     return 0
 
 

@@ -40,7 +40,9 @@ def _source(source: Source, lake: Lake) -> bool:
         print(f"BAD   {source.name} ({source.kind}): {error}")
         return False
     if not objects:
-        print(f"BAD   {source.name} ({source.kind}): no files in {source.location}\n  fix:   put them there, or correct `location`")
+        print(
+            f"BAD   {source.name} ({source.kind}): no files in {source.location}\n  fix:   put them there, or correct `location`"
+        )
         return False
     newest = datetime.fromtimestamp(max(landed.modified_ns for landed in objects) / 1e9, UTC)
     loads = lake.loads().filter(pl.col("source") == source.name)

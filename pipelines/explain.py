@@ -26,7 +26,15 @@ LIMITS = {
 
 def explain_job(config: Path, home: Path | None, wanted: str) -> int:
     """Print the story of the one job that `wanted` names; exit code 2 when none or several match."""
-    con = open_published(load_settings(config, home).home)
+    try:
+        published = open_published(load_settings(config, home).home)
+    except FileNotFoundError as error:
+        raise SettingsError(str(error)) from error
+    with published:
+        return _tell(published.connection, wanted)
+
+
+def _tell(con: duckdb.DuckDBPyConnection, wanted: str) -> int:
     jobs = _matching(con, wanted)
     if not jobs:
         raise SettingsError(
@@ -51,13 +59,13 @@ def _rows(con: duckdb.DuckDBPyConnection, sql: str, **parameters: object) -> lis
 def _matching(con: duckdb.DuckDBPyConnection, wanted: str) -> list[dict[str, Any]]:
     exact = _rows(
         con,
-        "SELECT * FROM dim_job WHERE job_key <> -1 AND ($wanted = name OR $wanted = namespace || '/' || name)"
+        "SELECT * FROM mart.dim_job WHERE job_key <> -1 AND ($wanted = name OR $wanted = namespace || '/' || name)"
         " ORDER BY first_seen_utc",
         wanted=wanted,
     )
     return exact or _rows(
         con,
-        "SELECT * FROM dim_job WHERE job_key <> -1 AND contains(lower(namespace || '/' || name), lower($wanted))"
+        "SELECT * FROM mart.dim_job WHERE job_key <> -1 AND contains(lower(namespace || '/' || name), lower($wanted))"
         " ORDER BY namespace, name, first_seen_utc",
         wanted=wanted,
     )
@@ -74,7 +82,7 @@ def _story(con: duckdb.DuckDBPyConnection, job: dict[str, Any]) -> str:
     states = _rows(
         con,
         "SELECT state, coalesce(cause, '') AS cause, currency, sum(gpu_hours) AS gpu_hours, sum(effective_cost) AS cost,"
-        " string_agg(DISTINCT activity_basis, ', ') AS basis FROM fact_gpu_hours WHERE job_key = $key"
+        " string_agg(DISTINCT activity_basis, ', ') AS basis FROM mart.fact_gpu_hours WHERE job_key = $key"
         " GROUP BY ALL ORDER BY gpu_hours DESC",
         key=key,
     )
@@ -87,8 +95,8 @@ def _story(con: duckdb.DuckDBPyConnection, job: dict[str, Any]) -> str:
         con,
         "SELECT s.zone AS source, d.zone AS destination, t.role, coalesce(t.peer_role, t.peer_name, 'unknown peer') AS peer,"
         " t.direction, t.basis, t.currency, sum(t.metered_bytes) AS bytes, sum(t.effective_cost) AS cost"
-        " FROM fact_transfer_cost AS t"
-        " JOIN dim_zone AS s ON s.zone_key = t.source_zone_key JOIN dim_zone AS d ON d.zone_key = t.destination_zone_key"
+        " FROM mart.fact_transfer_cost AS t"
+        " JOIN mart.dim_zone AS s ON s.zone_key = t.source_zone_key JOIN mart.dim_zone AS d ON d.zone_key = t.destination_zone_key"
         " WHERE t.job_key = $key GROUP BY ALL ORDER BY cost DESC NULLS LAST LIMIT 12",
         key=key,
     )
@@ -101,7 +109,7 @@ def _story(con: duckdb.DuckDBPyConnection, job: dict[str, Any]) -> str:
         )
     if not crossings:
         lines.append("  nothing was attributed to this job")
-    findings = _rows(con, "SELECT * FROM fact_finding WHERE job_key = $key ORDER BY opened_utc", key=key)
+    findings = _rows(con, "SELECT * FROM mart.fact_finding WHERE job_key = $key ORDER BY opened_utc", key=key)
     lines += ["", "Findings"]
     lines += [line for finding in findings for line in _finding(finding)] or ["  none"]
     basis = {row["basis"] for row in crossings} | {part for row in states for part in (row["basis"] or "").split(", ")}

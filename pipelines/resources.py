@@ -14,7 +14,13 @@ from models.engine.warehouse import Warehouse, Window
 from pipelines.settings import Settings, load_settings
 
 # Staging tables whose files are read only where their times touch the window. A model may look this far around it.
-WINDOWED = ("staging.hubble_flow", "staging.hubble_control", "staging.vpc_flow", "staging.vpc_gap", "staging.gpu_sample")
+WINDOWED = (
+    "staging.hubble_flow",
+    "staging.hubble_control",
+    "staging.vpc_flow",
+    "staging.vpc_gap",
+    "staging.gpu_sample",
+)
 MARGIN = timedelta(days=1)
 
 

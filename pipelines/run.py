@@ -21,17 +21,25 @@ _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset
 
 def run_window(config: Path, home: Path | None, window: Window, say: Say) -> int:
     """Ingest, attribute, check, publish and report a window. Returns the exit code."""
-    from pipelines.definitions import STAGES, keys_for
-
     workspace = Workspace(config, home, say)
     _ = workspace.settings  # a mistake in the configuration stops the run before anything is read
+    code = run_stages(workspace, window)
+    if code == 0:
+        print(summary(workspace, window))
+    return code
+
+
+def run_stages(workspace: Workspace, window: Window) -> int:
+    """Materialise the graph stage by stage for a window; 0, or 1 when a stage or a blocking check failed."""
+    from pipelines.definitions import STAGES, keys_for
+
     logging.getLogger("dagster").setLevel(logging.CRITICAL)
     with _instance() as instance:
         for stage in STAGES:
             keys = keys_for(stage, window)
             tags = {_RANGE_START: keys.start, _RANGE_END: keys.end} if keys else {}
             outcome = dg.materialize(
-                stage.assets,
+                [*stage.assets, *stage.checks],
                 instance=instance,
                 resources={"workspace": workspace},
                 tags=tags,
@@ -39,7 +47,7 @@ def run_window(config: Path, home: Path | None, window: Window, say: Say) -> int
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             )
             if not outcome.success:
-                _tell_failure(outcome, say)
+                _tell_failure(outcome, workspace.say)
                 return 1
     return 0
 

@@ -101,9 +101,13 @@ def load_settings(path: Path, home: Path | None = None) -> Settings:
     names = [cluster.name for cluster in clusters]
     if len(set(names)) != len(names):
         raise SettingsError(f"{path}: two [[cluster]] entries have one name\n  fix:   give each cluster its own name")
-    sources = tuple(_source(entry, number, base, names, path) for number, entry in enumerate(_tables(raw, "source", path), 1))
+    sources = tuple(
+        _source(entry, number, base, names, path) for number, entry in enumerate(_tables(raw, "source", path), 1)
+    )
     if not sources:
-        raise SettingsError(f"{path}: no [[source]] is configured\n  fix:   add at least one, see zoneledger.example.toml")
+        raise SettingsError(
+            f"{path}: no [[source]] is configured\n  fix:   add at least one, see zoneledger.example.toml"
+        )
     if len({source.name for source in sources}) != len(sources):
         raise SettingsError(f"{path}: two [[source]] entries have one name\n  fix:   give each its own `name`")
     return Settings(

@@ -80,9 +80,13 @@ def test_every_rule_has_a_test_that_names_it() -> None:
     rules = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "models" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rules) > 50
     tests = "\n".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py") if path.name != "test_architecture.py"
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.name != "test_architecture.py"
     )
-    missing = [rule for rule in rules if not re.search(rf"(?<![A-Za-z0-9]){rule}(?![0-9])|_{rule.lower()}(?![0-9])", tests)]
+    missing = [
+        rule for rule in rules if not re.search(rf"(?<![A-Za-z0-9]){rule}(?![0-9])|_{rule.lower()}(?![0-9])", tests)
+    ]
     assert not missing, f"no test names {', '.join(missing)}"
 
 

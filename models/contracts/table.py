@@ -87,9 +87,7 @@ class Table:
 
     def ddl(self) -> str:
         """`CREATE TABLE IF NOT EXISTS` in DuckDB's dialect."""
-        lines = [
-            f'  "{c.name}" {DUCKDB_TYPE[c.type]}{" NOT NULL" if c.required else ""}' for c in self.columns
-        ]
+        lines = [f'  "{c.name}" {DUCKDB_TYPE[c.type]}{" NOT NULL" if c.required else ""}' for c in self.columns]
         return f"CREATE TABLE IF NOT EXISTS {self.name} (\n" + ",\n".join(lines) + "\n)"
 
     def polars_schema(self) -> dict[str, pl.DataType | type[pl.DataType]]:

@@ -79,7 +79,12 @@ class Warehouse:
     """A DuckDB connection with the contract tables. `path=None` is in memory (tests)."""
 
     def __init__(
-        self, path: Path | None = None, *, memory_limit: str | None = None, threads: int | None = None, read_only: bool = False
+        self,
+        path: Path | None = None,
+        *,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        read_only: bool = False,
     ) -> None:
         config: dict[str, str | bool | int | float | list[str]] = {}
         if memory_limit:
@@ -128,7 +133,9 @@ class Warehouse:
                 listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
                 source = f"SELECT {table.cast_list()} FROM read_parquet([{listed}], union_by_name => true)"
             else:
-                nulls = ", ".join(f'CAST(NULL AS {_duckdb_type(table, name)}) AS "{name}"' for name in table.column_names)
+                nulls = ", ".join(
+                    f'CAST(NULL AS {_duckdb_type(table, name)}) AS "{name}"' for name in table.column_names
+                )
                 source = f"SELECT {nulls} WHERE false"
             self.con.execute(f"CREATE OR REPLACE VIEW {table.name} AS {source}")
 
@@ -170,7 +177,12 @@ class Warehouse:
             self.con.unregister("incoming_rows")
 
     def replace_sql(
-        self, name: str, select: str, parameters: Mapping[str, object] | None = None, *, window: Window | None = None,
+        self,
+        name: str,
+        select: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        window: Window | None = None,
         periods: Iterable[str] | None = None,
     ) -> int:
         """Replace a table's window by a SELECT's rows, in one transaction, and check the contract. Returns rows written.
@@ -207,7 +219,12 @@ class Warehouse:
             self.con.unregister("replacement_rows")
 
     def run_sql_model(
-        self, name: str, parameters: Mapping[str, object], *, window: Window | None = None, periods: Iterable[str] | None = None
+        self,
+        name: str,
+        parameters: Mapping[str, object],
+        *,
+        window: Window | None = None,
+        periods: Iterable[str] | None = None,
     ) -> int:
         """Run `models/sql/<schema>/<table>.sql` into its table."""
         return self.replace_sql(name, load_sql(name), parameters, window=window, periods=periods)
@@ -228,7 +245,9 @@ class Warehouse:
             if twice:
                 raise WarehouseError(f"{table.name}: the key ({keys}) is not unique, for example {twice[0]}")
         where, bound = _partition_filter(table, window, periods)
-        outside = self.con.execute(f"SELECT count(*) FROM {scratch} WHERE NOT ({where})", bound or None).fetchall()[0][0]
+        outside = self.con.execute(f"SELECT count(*) FROM {scratch} WHERE NOT ({where})", bound or None).fetchall()[0][
+            0
+        ]
         if outside:
             raise WarehouseError(f"{table.name}: {outside} rows lie outside the window that is being replaced")
 

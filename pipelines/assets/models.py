@@ -1,6 +1,5 @@
-"""Model assets: each step of `STEPS` is one Dagster asset group that fills its tables for the window of its partitions."""
+"""Model assets: each step of the graph is one multi-asset that fills its tables for the window of its partitions."""
 
-from dataclasses import dataclass
 from datetime import date
 
 import dagster as dg
@@ -9,20 +8,11 @@ from models.engine.run import Model
 from models.engine.warehouse import Window
 from pipelines.assets.partitions import window_of
 from pipelines.assets.staging import table_spec
-from pipelines.graph import STEPS
+from pipelines.graph import STEPS, Step
 from pipelines.resources import Workspace
 
 # what a step without partitions is given: its models rebuild their tables whole
 EVERYTHING = Window(date(1970, 1, 1), date(2200, 1, 1))
-
-
-@dataclass(frozen=True)
-class StepAsset:
-    """One step as an asset, with the partitions that its window comes from (None: the tables are rebuilt whole)."""
-
-    name: str
-    partitions: dg.PartitionsDefinition | None
-    definition: dg.AssetsDefinition
 
 
 def _dependencies(models: tuple[Model, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -32,16 +22,16 @@ def _dependencies(models: tuple[Model, ...]) -> tuple[tuple[str, ...], tuple[str
     return outputs, inputs
 
 
-def _step_asset(
-    name: str, models: tuple[Model, ...], partitions: dg.PartitionsDefinition | None
-) -> StepAsset:
+def step_assets(step: Step, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
+    """One multi-asset for a step: its tables, depending on the tables that its models read."""
+    models = step.models
     outputs, inputs = _dependencies(models)
     known = {output for step in STEPS for model in step.models for output in model.outputs}
     deps = tuple(dep for dep in inputs if dep in known or dep.startswith("staging."))
     deps = tuple(dep for dep in deps if dep not in ("staging.load", "staging.rejected_row", "staging.cluster"))
 
     @dg.multi_asset(
-        name=name,
+        name=step.name,
         specs=[table_spec(output, deps) for output in outputs],
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.single_run() if partitions else None,
@@ -54,7 +44,7 @@ def _step_asset(
         for output in outputs:
             yield dg.MaterializeResult(asset_key=dg.AssetKey(output.split(".")))
 
-    return StepAsset(name, partitions, build)
+    return build
 
 
 def run_models(workspace: Workspace, models: tuple[Model, ...], window: Window | None) -> None:
@@ -63,4 +53,3 @@ def run_models(workspace: Workspace, models: tuple[Model, ...], window: Window |
         for model in models:
             workspace.say(f"building {model.name.replace('_', ' ')}")
             model.build(warehouse, window or EVERYTHING, workspace.settings.parameters)
-
