@@ -295,6 +295,7 @@ CONNECTION = Table(
         verdict! text          -- connected, unanswered, dropped, audit
         first_ns! ns
         last_ns! ns
+        answered_ns ns         -- latest record of the hour that proves that the two ends talk (T2); null: none
         request_events! int    -- client to server, counted at one observation point
         reply_events! int
         drop_records! int
@@ -328,6 +329,8 @@ DROP_ATTEMPT = Table(
         policies text          -- JSON list of policies that a record named
         node_names text        -- JSON list of nodes that saw it
         audit! bool            -- would have been dropped
+        source_reserved text   -- entity that the flow took the end for (F3: a known member seen as init, unmanaged or world)
+        destination_reserved text
     """),
 )
 
