@@ -50,7 +50,6 @@ def list_objects(source: Source) -> list[LandedObject]:
             where=str(root),
             fix="correct `location` in zoneledger.toml, or put the files there",
         )
-    base = (root if root.is_dir() else root.parent).resolve()
     candidates = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
     landed = []
     for path in candidates:

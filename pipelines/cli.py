@@ -192,6 +192,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     from connectors.simulated.simulate import simulate
+
     from connectors.simulated.world import Scenario
 
     if options.dir.exists() and any(options.dir.iterdir()):

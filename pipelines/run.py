@@ -14,6 +14,7 @@ import dagster as dg
 from models.engine.warehouse import Window
 from pipelines.resources import Workspace
 from pipelines.settings import dagster_home
+from pipelines.summary import summary
 
 Say = Callable[[str], None]
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

@@ -25,7 +25,7 @@ ONLY = {
     "plotly": "reports",
     "dagster": "pipelines",
 }
-SHARED_CONNECTORS = {"connectors.objects", "connectors.sink", "connectors.errors"}
+SHARED_CONNECTORS = {"connectors.objects", "connectors.sink", "connectors.errors", "connectors.lines"}
 
 
 def modules() -> list[Path]:

@@ -7,10 +7,7 @@ from models.contracts import core, mart, staging
 from models.contracts.table import Column, Table
 
 TABLES: dict[str, Table] = {
-    table.name: table
-    for module in (staging, core, mart)
-    for table in vars(module).values()
-    if isinstance(table, Table)
+    table.name: table for module in (staging, core, mart) for table in vars(module).values() if isinstance(table, Table)
 }
 
 __all__ = ["TABLES", "Column", "Table"]
