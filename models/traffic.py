@@ -14,7 +14,17 @@ from models.parameters import SECOND_NS, Parameters
 
 # ports of the node's own services (P3): SSH, DNS, etcd, Cilium health and Hubble, API server, node exporter, Cilium
 # metrics, kubelet and kube-proxy
-SYSTEM_PORTS = ((22, 22), (53, 53), (2379, 2380), (4240, 4240), (4244, 4245), (6443, 6443), (9100, 9100), (9962, 9965), (10248, 10259))
+SYSTEM_PORTS = (
+    (22, 22),
+    (53, 53),
+    (2379, 2380),
+    (4240, 4240),
+    (4244, 4245),
+    (6443, 6443),
+    (9100, 9100),
+    (9962, 9965),
+    (10248, 10259),
+)
 # VXLAN, Cilium's VXLAN, Geneve, WireGuard; IPsec is protocol ESP
 TUNNEL_PORTS = (4789, 8472, 6081, 51871)
 # a five-tuple that is silent for this long and then speaks again is a new connection (TCP retries a SYN for 127 s, with
@@ -133,7 +143,12 @@ def _build_day(warehouse: Warehouse, day: Window, parameters: Parameters) -> Non
         _table(warehouse, name, load_sql(sql), bound)
     warehouse.run_sql_model("core.node_traffic_hourly", bound, window=day)
     warehouse.run_sql_model("core.zone_traffic_hourly", bound, window=day)
-    for name in ("flow_packet", "traffic_pair", "traffic_end", *(n for n, _ in (*_STEPS_BEFORE, *_STEPS_RESOLVE, *_STEPS_SHARE))):
+    for name in (
+        "flow_packet",
+        "traffic_pair",
+        "traffic_end",
+        *(n for n, _ in (*_STEPS_BEFORE, *_STEPS_RESOLVE, *_STEPS_SHARE)),
+    ):
         warehouse.con.execute(f"DROP TABLE IF EXISTS {name}")
 
 
