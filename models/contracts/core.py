@@ -580,5 +580,7 @@ FINDING = Table(
         evidence! text         -- JSON list of {what, rows, query}
         counter_evidence! text -- JSON list of {what, rows, query}
         remedy text            -- plain words; null when none is known to help
+        spans text             -- JSON list of [from_ns, to_ns] in which it was open, from first evidence
+        story text             -- the summary without its money
     """),
 )
