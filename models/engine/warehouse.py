@@ -148,6 +148,22 @@ class Warehouse:
     def table(self, name: str) -> pl.DataFrame:
         return self.query(f"SELECT * FROM {_known(name).name}")
 
+    def scratch_sql(self, name: str, select: str, parameters: Mapping[str, object] | None = None) -> None:
+        """Keep a SELECT's rows as temp table `name` for the steps that follow; drop it with `drop_scratch`."""
+        self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {select}", _bound(select, parameters) or None)
+
+    def scratch_frame(self, name: str, frame: pl.DataFrame) -> None:
+        """`scratch_sql` from a frame."""
+        self.con.register("incoming_rows", frame.to_arrow())
+        try:
+            self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming_rows")
+        finally:
+            self.con.unregister("incoming_rows")
+
+    def drop_scratch(self, *names: str) -> None:
+        for name in names:
+            self.con.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
     # --- write -------------------------------------------------------------------------------------------------
     @contextmanager
     def transaction(self) -> Iterator[None]:
