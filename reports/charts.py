@@ -15,7 +15,8 @@ from markupsafe import Markup, escape
 
 from reports.words import clean, shorten
 
-WIDE, NARROW = 920, 344
+WIDE, NARROW = 946, 344
+LABEL_LENGTH = 50  # letters that fit beside a bar on wide screens, above it on narrow ones
 INK, MUTED, GRID = "#17212b", "#55606b", "#d5dbe1"
 _CHARACTER = 6.6  # mean width of a letter at 12.5 px, on the wide side
 
@@ -74,7 +75,7 @@ def _both(chart_id: str, title: str, description: str, draw: Callable[[int], tup
 
 def _bars(bars: Sequence[Bar], width: int) -> tuple[str, float]:
     narrow = width == NARROW
-    label_width = 0.0 if narrow else 280.0
+    label_width = 0.0 if narrow else 310.0
     value_width = max([len(bar.text) for bar in bars], default=0) * 7.0 + 12
     row, thickness = (40.0, 15.0) if narrow else (28.0, 17.0)
     low, high = min([0.0, *(b.value for b in bars)]), max([0.0, *(b.value for b in bars)])
@@ -86,15 +87,14 @@ def _bars(bars: Sequence[Bar], width: int) -> tuple[str, float]:
         top = index * row + (20.0 if narrow else (row - thickness) / 2)
         length = abs(bar.value) * scale
         left = zero if bar.value >= 0 else zero - length
-        limit = 46 if narrow else 40
-        shown = escape(shorten(clean(bar.label), limit))
+        shown = escape(shorten(clean(bar.label), LABEL_LENGTH))
         if narrow:
             out.append(_label(0, top - 5, shown, "start"))
         else:
             out.append(_label(label_width - 12, top + thickness - 4, shown, "end"))
         tip = f"<title>{_text(bar.label)}: {_text(bar.text)}</title>"
         out.append(
-            f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(length, 1.0):.1f}" height="{thickness}"'
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(length, 1.0) if bar.value else 0:.1f}" height="{thickness}"'
             f' fill="{bar.colour}" rx="1.5">{tip}</rect>'
         )
         right = zero + max(bar.value, 0.0) * scale + 7
@@ -178,6 +178,23 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [index * step for index in range(first, last + 1)]
+
+
+def readable_on(background: str) -> str:
+    """White or ink, whichever stands out more on a colour (WCAG contrast)."""
+    return max(("#ffffff", INK), key=lambda colour: contrast(colour, background))
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2 contrast ratio of two `#rrggbb` colours, 1 to 21."""
+    darker, lighter = sorted((_luminance(first), _luminance(second)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _tick(value: float, step: float) -> str:

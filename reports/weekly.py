@@ -6,7 +6,6 @@ No clock is read: the same mart gives the same bytes.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def weekly_report(connection: duckdb.DuckDBPyConnection, week: str, out: Path) -
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.name}.next")
     aside.write_text(html, encoding="utf-8")
-    os.replace(aside, out)
+    aside.replace(out)
     return out
 
 
@@ -58,8 +57,14 @@ def week_context(con: duckdb.DuckDBPyConnection, week: IsoWeek) -> dict[str, Any
         "several_currencies": len({*currencies, *(one.currency for one in priced)}) > 1,
         "completeness": complete,
         "headline": sections.headline(this, findings),
-        "tiles": [{"currency": one.currency, "tiles": sections.tiles(one, findings)} for one in priced],
-        "gpu": [sections.gpu_section(one, gpu_days, week.days) for one in this if one.states],
+        "tiles": [
+            {"currency": one.currency, "tiles": sections.tiles(one, one.currency in currencies)} for one in priced
+        ],
+        "gpu": [
+            sections.gpu_section(one, gpu_days, week.days, charts=one.currency is not None or len(this) == 1)
+            for one in this
+            if one.states
+        ],
         "comparison": _comparison(con, week, complete["partial"], priced, last),
         "units": [{"currency": one.currency, "rows": sections.unit_costs(one)} for one in priced if one.states],
         "jobs": [sections.jobs_section(jobs, one) for one in this if one.states],

@@ -232,7 +232,7 @@ def transfer_jobs(con: duckdb.DuckDBPyConnection, week: IsoWeek) -> list[Row]:
         con,
         """
         SELECT t.currency, t.job_key, t.role, t.peer_role, t.peer_name, t.peer_job_key, p.name AS peer_job_name,
-            s.zone AS source_zone, d.zone AS destination_zone, t.direction, j.name, j.namespace, j.kind, j.cluster, o.team,
+            s.zone AS source_zone, d.zone AS destination_zone, t.source_zone_key, t.destination_zone_key, t.direction, j.name, j.namespace, j.kind, j.cluster, o.team,
             CAST(sum(effective_cost) AS DECIMAL(18,6)) AS cost,
             CAST(coalesce(sum(effective_cost) FILTER (WHERE basis = 'flow_share'), 0) AS DECIMAL(18,6)) AS flow_share_cost,
             sum(billed_gb) AS billed_gb, sum(metered_bytes) AS metered_bytes, min(coverage) AS coverage_lowest

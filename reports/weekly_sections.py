@@ -158,7 +158,7 @@ def _bill_note(days: list[Row]) -> str:
         for status in ("invoiced", "settled", "open", "none")
         if status in states
     ]
-    return "bills of the 7 days: " + ", ".join(said)
+    return "of the 7 days: " + ", ".join(said)
 
 
 def _day_cell(day: Row) -> dict[str, Any]:
@@ -210,16 +210,18 @@ def _attribution_tile(attributable: list[Row]) -> dict[str, Any]:
     shares, notes = [], []
     several = len(attributable) > 1
     for row in attributable:
-        prefix = f"{row['currency']}: " if several else ""
+        prefix = f"{row['currency']}\u00a0" if several else ""
         shares.append(prefix + w.percent(w.share(row["to_jobs"], row["total"])))
         notes.append(
-            f"{prefix}{w.percent(w.share(row['unallocated'], row['total']))} GPUs that no job asked for,"
-            f" {w.percent(w.share(row['unattributed'], row['total']))} without an owner in traffic or time"
+            f"{prefix}{w.percent(w.share(row['unallocated'], row['total']))} unallocated GPUs,"
+            f" {w.percent(w.share(row['unattributed'], row['total']))} other reasons"
         )
     return {
         "label": "GPU and inter-AZ money that names a job",
-        "value": " · ".join(shares) if shares else w.UNKNOWN,
-        "note": "; ".join(notes) or "no bill line of GPU compute or inter-AZ transfer is in this week",
+        "value": ", ".join(shares) if shares else w.UNKNOWN,
+        "note": "the rest: " + "; ".join(notes)
+        if notes
+        else "no bill line of GPU compute or inter-AZ transfer is in this week",
         "warn": not shares,
     }
 
@@ -269,12 +271,18 @@ def _lead_details(week: CurrencyWeek, findings: list[Row]) -> list[str]:
         )
     counted = [f for f in findings if f["counted"] == 1 and f["currency"] == week.currency]
     if counted:
-        known = total(f["idle_cost"] for f in counted)
-        said.append(
-            f"{w.plural(len(counted), 'finding')} below explain {w.money(known, week.currency)} of idle or stalled GPU time"
-            " since each was first seen."
-        )
+        said.append(_findings_sentence(counted, week.currency))
     return said
+
+
+def _findings_sentence(counted: list[Row], currency: str | None) -> str:
+    known = [row["idle_cost"] for row in counted if row["idle_cost"] is not None]
+    unknown = len(counted) - len(known)
+    said = f"{w.plural(len(counted), 'finding')} below {'carries' if len(counted) == 1 else 'carry'}"
+    if not known:
+        return f"{said} idle or stalled GPU time of unknown cost."
+    more = f", and the GPU cost of {w.count(unknown)} of them is unknown" if unknown else ""
+    return f"{said} {w.money(total(known), currency)} of idle or stalled GPU time since first seen{more}."
 
 
 def _transfer_sentence(week: CurrencyWeek) -> str:
@@ -296,8 +304,37 @@ def cause_costs(week: CurrencyWeek, states: Sequence[str]) -> dict[str | None, t
     return found
 
 
-def tiles(week: CurrencyWeek, findings: list[Row]) -> list[dict[str, str]]:
+def tiles(week: CurrencyWeek, billed: bool) -> list[dict[str, str]]:
+    """The four figures; `billed` says whether a bill in this currency covers the week at all (N3)."""
     wasted = week.cost(*w.WASTED)
+    if not week.states:
+        gpu = [
+            {
+                "label": "GPU cost",
+                "value": "none" if billed else w.UNKNOWN,
+                "note": "no GPU time has a price in this currency",
+            }
+        ]
+    else:
+        gpu = _gpu_tiles(week, wasted)
+    if week.transfers:
+        value, note = (
+            w.money(week.transfer, week.currency),
+            (
+                f"{w.money(week.transfer_by('measured_bytes', 'counter_bytes'), week.currency)} measured,"
+                f" {w.money(week.transfer_by('flow_share'), week.currency)} by flow shares"
+            ),
+        )
+    else:
+        value, note = (
+            ("none", "the bill has no inter-AZ line in this week")
+            if billed
+            else (w.UNKNOWN, "no bill covers this week")
+        )
+    return [*gpu, {"label": "Inter-AZ cost", "value": value, "note": note}]
+
+
+def _gpu_tiles(week: CurrencyWeek, wasted: Decimal) -> list[dict[str, str]]:
     return [
         {
             "label": "GPU cost",
@@ -318,19 +355,13 @@ def tiles(week: CurrencyWeek, findings: list[Row]) -> list[dict[str, str]]:
             else w.NOT_APPLICABLE,
             "note": f"{w.hours(week.hours('busy'))} busy; unallocated GPUs included, unmeasured left out",
         },
-        {
-            "label": "Inter-AZ cost",
-            "value": w.money(week.transfer, week.currency) if week.transfers else w.UNKNOWN,
-            "note": f"{w.money(week.transfer_by('measured_bytes', 'counter_bytes'), week.currency)} measured,"
-            f" {w.money(week.transfer_by('flow_share'), week.currency)} by flow shares"
-            if week.transfers
-            else "no inter-AZ line in this week",
-        },
     ]
 
 
 # --- where GPU time went ---------------------------------------------------------------------------------------
-def gpu_section(week: CurrencyWeek, gpu_days: list[Row], days: Sequence[date]) -> dict[str, Any]:
+def gpu_section(
+    week: CurrencyWeek, gpu_days: list[Row], days: Sequence[date], *, charts: bool = True
+) -> dict[str, Any]:
     priced = week.currency is not None
     key = (week.currency or "none").lower()
     unit = week.currency or "GPU-hours"
@@ -348,12 +379,7 @@ def gpu_section(week: CurrencyWeek, gpu_days: list[Row], days: Sequence[date]) -
         bars.append(Bar(known.label, float(size(state)), f"{said} ({percent})", known.colour, percent))
     draw = share_chart if all(bar.value >= 0 for bar in bars) else bar_chart
     summary = "; ".join(f"{bar.label} {bar.text}" for bar in bars)
-    waste = [
-        Bar(_cause_label(state, cause), float(cost) if priced else hours, w.money(cost, week.currency) if priced else w.hours(hours), _state(state).colour)
-        for state in ("idle", "starting", "comm_stall")
-        for cause, (cost, hours) in cause_costs(week, (state,)).items()
-    ]  # fmt: skip
-    waste.sort(key=lambda bar: (-bar.value, bar.label))
+    waste = _waste_bars(week)
     series = [
         Series(
             _state(state).label,
@@ -364,6 +390,7 @@ def gpu_section(week: CurrencyWeek, gpu_days: list[Row], days: Sequence[date]) -
     ]
     return {
         "currency": week.currency,
+        "charts": charts,
         "priced": priced,
         "cost": w.money(week.cost(), week.currency) if priced else "no price known",
         "hours": w.hours(week.hours()),
@@ -389,6 +416,19 @@ def gpu_section(week: CurrencyWeek, gpu_days: list[Row], days: Sequence[date]) -
     }  # fmt: skip
 
 
+def _waste_bars(week: CurrencyWeek) -> list[Bar]:
+    """Idle, starting and stalled GPU time by cause, largest first."""
+    bars = []
+    for state in ("idle", "starting", "comm_stall"):
+        for cause, (cost, hours) in cause_costs(week, (state,)).items():
+            label = f"{_state(state).label}: {w.words(w.CAUSES, cause, 'no cause recorded')}"
+            if week.currency is None:
+                bars.append(Bar(label, hours, w.hours(hours), _state(state).colour))
+            else:
+                bars.append(Bar(label, float(cost), w.money(cost, week.currency), _state(state).colour))
+    return sorted(bars, key=lambda bar: (-bar.value, bar.label))
+
+
 def sum_of(size: Callable[[str], Decimal | float], states: Sequence[str]) -> float:
     return float(sum(float(size(state)) for state in states))
 
@@ -399,10 +439,6 @@ def _unlisted(week: CurrencyWeek) -> list[str]:
 
 def _state(state: str) -> w.State:
     return w.STATES.get(state) or w.State(state, "a state that this report has no words for", "#55606b")
-
-
-def _cause_label(state: str, cause: str | None) -> str:
-    return f"{_state(state).label}: {w.words(w.CAUSES, cause, 'no cause recorded')}"
 
 
 def _day_value(gpu_days: list[Row], currency: str | None, day: date, state: str) -> float | None:
@@ -432,7 +468,6 @@ def _state_row(
 ) -> dict[str, Any]:
     return {
         "state": _state(state).label,
-        "meaning": _state(state).meaning,
         "colour": _state(state).colour,
         "cause": w.words(w.CAUSES, cause) if cause else None,
         "hours": w.number(hours),
@@ -455,7 +490,9 @@ def week_over_week(this: CurrencyWeek, last: CurrencyWeek | None) -> dict[str, A
         for state in w.STATES
         if this.cost(state) or before.cost(state)
     ]
-    lines.append(("Inter-AZ cost", this.transfer, before.transfer, currency))
+    if this.transfers or before.transfers:
+        transfer = this.transfer if this.transfers else None
+        lines.append(("Inter-AZ cost", transfer, before.transfer if before.transfers else None, currency))
     lines.append(("Cost per busy GPU-hour", this.busy_hour_cost, before.busy_hour_cost, currency))
     lines.append(("GPU-hours paid for", _decimal(this.hours()), _decimal(before.hours()), "GPU-hours"))
     lines.append(("GPU-hours busy", _decimal(this.hours("busy")), _decimal(before.hours("busy")), "GPU-hours"))
@@ -463,10 +500,13 @@ def week_over_week(this: CurrencyWeek, last: CurrencyWeek | None) -> dict[str, A
         (label.removeprefix("– ").capitalize(), new - old)
         for label, new, old, _ in lines
         if label.startswith("– ") and new is not None and old is not None
-    ] + [("Inter-AZ", this.transfer - before.transfer)]
+    ]
+    if this.transfers and before.transfers:
+        changes.append(("Inter-AZ", this.transfer - before.transfer))
     bars = [
         Bar(label, float(change), f"{w.signed(change)}", "#b3400a" if change > 0 else "#0072b2")
         for label, change in changes
+        if change
     ]
     change = this.whole - before.whole
     direction = "more" if change > 0 else "less"
@@ -481,7 +521,9 @@ def week_over_week(this: CurrencyWeek, last: CurrencyWeek | None) -> dict[str, A
             f"Change against the week before ({currency})",
             "; ".join(f"{bar.label} {bar.text}" for bar in bars),
             bars,
-        ),
+        )
+        if bars
+        else None,
     }
 
 
@@ -497,7 +539,7 @@ def _change_row(label: str, new: Decimal | None, old: Decimal | None, unit: str)
         "new": w.amount(new) if new is not None else w.NOT_APPLICABLE,
         "old": w.amount(old) if old is not None else w.NOT_APPLICABLE,
         "change": w.NOT_APPLICABLE if change is None else w.signed(change),
-        "percent": w.NOT_APPLICABLE if change is None else _signed_percent(change, old),
+        "percent": "" if change is None else _signed_percent(change, old),
         "arrow": "" if not change else ("▲" if change > 0 else "▼"),
     }
 
@@ -580,7 +622,7 @@ def _job_row(row: Row, priced: bool) -> dict[str, Any]:
         "bar": _job_bar(row),
         "idle_cost": w.amount(row["idle_cost"]) if priced else w.UNKNOWN,
         "cause": w.words(w.CAUSES, row["cause"], "") if row["idle_hours"] or row["starting_hours"] else "",
-        "transfer": w.amount(row["transfer_cost"]) if row["transfer_cost"] is not None else "none",
+        "transfer": w.amount(row["transfer_cost"]) if row["transfer_cost"] is not None else ("none" if priced else "–"),
         "unit": w.amount(unit) if unit is not None else w.NOT_APPLICABLE,
     }
 
@@ -614,7 +656,7 @@ def _sum_row(label: str, rows: list[Row], priced: bool) -> dict[str, Any]:
         "bar": [],
         "idle_cost": w.amount(total(row["idle_cost"] for row in rows)) if priced else w.UNKNOWN,
         "cause": "",
-        "transfer": w.amount(total(transfers)) if transfers else "none",
+        "transfer": w.amount(total(transfers)) if transfers else ("none" if priced else "–"),
         "unit": w.amount(unit) if unit is not None else w.NOT_APPLICABLE,
     }
 
@@ -705,16 +747,18 @@ def _transfer_row(row: Row) -> dict[str, Any]:
         peer = f"{row['peer_role'] or 'member'} of {w.clean(row['peer_job_name'] or 'another job')}"
     else:
         peer = w.clean(row["peer_name"] or "an unknown peer")
-    source, destination = _zone(row["source_zone"], row["source_zone_key"] if "source_zone_key" in row else 0), _zone(row["destination_zone"], 0)  # fmt: skip
+    source = _zone(row["source_zone"], row["source_zone_key"])
+    destination = _zone(row["destination_zone"], row["destination_zone_key"])
     measured = None if row["cost"] is None else row["cost"] - row["flow_share_cost"]
     return {
         "job": job_label(row),
         "talk": f"{own} {'→' if row['direction'] == 'out' else '←'} {peer}",
-        "zones": f"{source} → {destination}",
+        "source": source,
+        "destination": destination,
         "direction": {"out": "sent", "in": "received"}.get(row["direction"], w.UNKNOWN),
         "billed_gb": w.number(row["billed_gb"]) if row["billed_gb"] is not None else w.UNKNOWN,
         "metered": w.volume(row["metered_bytes"]),
-        "measured": w.amount(measured),
+        "measured": w.amount(measured) if measured != 0 or not row["flow_share_cost"] else "–",
         "flow_share": w.amount(row["flow_share_cost"]) if row["flow_share_cost"] else "–",
         "cost": w.amount(row["cost"]),
         "coverage": w.percent(row["coverage_lowest"]) if row["coverage_lowest"] is not None else w.UNKNOWN,

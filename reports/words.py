@@ -48,7 +48,7 @@ CAUSES = {
     "restarting": "restarting",
     "finished_not_released": "finished, GPUs not released",
     "waiting_for_members": "waiting for members of the job",
-    "pause": "short pause between work (data, checkpoint, evaluation)",
+    "pause": "short pause between work",
     "no_work": "never any work since start",
     "unexplained": "no cause found",
     "cross_zone_sync": "synchronising across zones",
@@ -150,8 +150,8 @@ COST_BASES = {
 }
 
 BILL_STATUS = {
-    "open": "bill still open",
-    "settled": "bill settled",
+    "open": "bill open",
+    "settled": "settled",
     "invoiced": "invoiced",
     "none": "no bill",
 }
