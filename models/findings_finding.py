@@ -208,8 +208,7 @@ class Run:
         return [
             pod
             for pod in self.members
-            if pod["held_from_ns"] is not None
-            and pod["held_from_ns"] <= instant_ns < (pod["held_to_ns"] or FOREVER_NS)
+            if pod["held_from_ns"] is not None and pod["held_from_ns"] <= instant_ns < (pod["held_to_ns"] or FOREVER_NS)
         ]
 
 

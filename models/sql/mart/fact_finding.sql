@@ -1,0 +1,25 @@
+-- One finding about one run, as published.
+SELECT
+    CAST('0x' || finding_id AS BIGINT) AS finding_key,
+    finding_id,
+    kind,
+    confidence,
+    job_key,
+    role,
+    peer_role,
+    port,
+    ns_to_ts(first_evidence_ns) AS first_evidence_utc,
+    ns_to_ts(opened_ns) AS opened_utc,
+    ns_to_ts(closed_ns) AS closed_utc,
+    CAST(opened_ns - first_evidence_ns AS DOUBLE) / 1000000000 AS detected_after_seconds,
+    idle_gpu_hours,
+    CAST(idle_cost AS DECIMAL(18, 6)) AS idle_cost,
+    CAST(transfer_cost AS DECIMAL(18, 6)) AS transfer_cost,
+    currency,
+    counted,
+    status,
+    summary,
+    evidence,
+    counter_evidence,
+    remedy
+FROM core.finding
