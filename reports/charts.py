@@ -99,10 +99,9 @@ def _bars(bars: Sequence[Bar], width: int) -> tuple[str, float]:
         )
         right = zero + max(bar.value, 0.0) * scale + 7
         out.append(_label(right, top + thickness - 3.5, escape(bar.text), "start", strong=True))
+        edge = (top - 1, top + thickness + 1) if narrow else (index * row, (index + 1) * row)
+        out.append(f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{edge[0]:.1f}" y2="{edge[1]:.1f}" stroke="{MUTED}"/>')
     height = len(bars) * row + 4
-    out.append(
-        f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="0" y2="{height - 4:.0f}" stroke="{MUTED}" stroke-width="1"/>'
-    )
     return "".join(out), height
 
 

@@ -5,8 +5,6 @@ negative credit, GPU time without price, money split by flow shares, and every s
 The ledger is summed from the same rows as the GPU and transfer facts, so the totals close as a real mart's do.
 """
 
-# ruff: noqa: E501 - rows of a table read better whole
-
 from __future__ import annotations
 
 import json
