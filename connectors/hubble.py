@@ -12,7 +12,9 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import duckdb
 import polars as pl
@@ -32,7 +34,7 @@ _HEAD_BYTES = 64 << 10
 
 _PORTS = {"source_port": "BIGINT", "destination_port": "BIGINT"}
 _FLAGS = {"SYN": "BOOLEAN", "ACK": "BOOLEAN", "FIN": "BOOLEAN", "RST": "BOOLEAN"}
-_ENDPOINT = {
+_ENDPOINT: dict[str, Any] = {
     "ID": "BIGINT",
     "identity": "BIGINT",
     "cluster_name": "VARCHAR",
@@ -44,7 +46,7 @@ _POLICY = [{"kind": "VARCHAR", "namespace": "VARCHAR", "name": "VARCHAR"}]
 _BYTES = {"bytes": "DOUBLE", "previously_observed_bytes": "DOUBLE"}
 _POLICY_LISTS = ("egress_allowed_by", "ingress_allowed_by", "egress_denied_by", "ingress_denied_by")
 # the fields that are read, with the types that protojson's texts are coerced to (uint64 comes as a string)
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "node_name": "VARCHAR",
     "time": "VARCHAR",
     "flow": {
@@ -102,7 +104,7 @@ _CAMEL = {
         SHAPE["flow"]["IP"],
         SHAPE["lost_events"],
         SHAPE["node_status"],
-    )  # type: ignore[index]
+    )
     for name in part
     if "_" in name
 } | {"subType": "sub_type", "previouslyObservedBytes": "previously_observed_bytes"}
@@ -211,10 +213,13 @@ _MACROS = (
                     * (CAST(substr(right(t, 6), 2, 2) AS BIGINT) * 60 + CAST(right(t, 2) AS BIGINT)) * 60000000000 END
         END)""",
     """CREATE OR REPLACE MACRO address(t) AS CASE WHEN contains(t, ':') THEN canonical_address(t) ELSE nullif(t, '') END""",
-    f"""CREATE OR REPLACE MACRO reserved_entity(e) AS coalesce(
+    # pods have identities from 256 to 2^24 - 1 and no reserved label, so most ends need no look at their labels
+    f"""CREATE OR REPLACE MACRO reserved_entity(e) AS CASE
+        WHEN e.identity BETWEEN 256 AND 16777215 AND NOT contains(CAST(e.labels AS VARCHAR), 'reserved:') THEN NULL
+        ELSE coalesce(
         list_filter({list(_RESERVED_ORDER)}, lambda n: list_contains(coalesce(e.labels, []), 'reserved:' || n))[1],
         CASE WHEN e.identity BETWEEN {REMOTE_NODE_SCOPE.start} AND {REMOTE_NODE_SCOPE.stop - 1} THEN 'remote-node' END,
-        {_sql_map(_RESERVED_NUMBERS)}[e.identity])""",
+        {_sql_map(_RESERVED_NUMBERS)}[e.identity]) END""",
     """CREATE OR REPLACE MACRO label_value(labels, name) AS
         substr(list_filter(labels, lambda l: starts_with(l, name || '='))[1], length(name) + 2)""",
 )
@@ -237,8 +242,8 @@ def _record_sql() -> str:
             ELSE {inner} END AS inner_record
         FROM line_batches WHERE problem IS NOT NULL OR length(line) > 2 OR trim(line, E' \\t\\r\\n\\v\\f') <> ''
     ), spelled AS (
-        SELECT *, CASE WHEN regexp_matches(inner_record, '"(nodeName|podName|isReply|trafficDirection|eventType|sourcePort)":')
-            THEN {renamed} ELSE inner_record END AS record_text FROM unwrapped
+        SELECT *, CASE WHEN contains(inner_record, '"nodeName"') OR contains(inner_record, '"podName"')
+            OR contains(inner_record, '"isReply"') OR contains(inner_record, '"sourcePort"') THEN {renamed} ELSE inner_record END AS record_text FROM unwrapped
     ), wrapped AS (
         SELECT line_number, problem, raw, line, CASE
             WHEN starts_with(record_text, '{{"flow":{{') THEN record_text
@@ -263,6 +268,7 @@ def _parse_sql() -> str:
     CREATE OR REPLACE TEMP TABLE parsed AS
     WITH {_record_sql()}, fields AS (
         SELECT *, r.flow AS f, r.flow.l4 AS l4, coalesce(r.flow.time, r.time) AS time_text,
+            rfc3339_ns(coalesce(r.flow.time, r.time)) AS time_ns,
             coalesce(r.flow.node_name, r.node_name) AS node_text,
             coalesce(r.flow.l4.TCP.source_port, r.flow.l4.UDP.source_port, r.flow.l4.SCTP.source_port) AS source_port,
             coalesce(r.flow.l4.TCP.destination_port, r.flow.l4.UDP.destination_port, r.flow.l4.SCTP.destination_port)
@@ -276,12 +282,12 @@ def _parse_sql() -> str:
                     OR r.debug_event IS NOT NULL THEN NULL
                  WHEN f IS NULL THEN 'bad_record: neither a flow nor a known event'
                  WHEN time_text IS NULL THEN 'bad_value: time is missing'
-                 WHEN rfc3339_ns(time_text) IS NULL THEN 'bad_value: time is no RFC 3339 time' END AS reason,
+                 WHEN time_ns IS NULL THEN 'bad_value: time is no RFC 3339 time' END AS reason,
             CASE WHEN r.lost_events IS NOT NULL THEN 'lost_events' WHEN r.node_status IS NOT NULL THEN 'node_status'
                  WHEN r.agent_event IS NOT NULL THEN 'agent_event' WHEN r.debug_event IS NOT NULL THEN 'debug_event'
                  END AS control_kind,
             coalesce(raw, line) AS raw,
-            rfc3339_ns(time_text) AS time_ns,
+            time_ns,
             nullif(split_part(node_text, '/', -1), '') AS node_name,
             CASE WHEN contains(node_text, '/') THEN split_part(node_text, '/', 1) END AS node_prefix,
             nullif(f.uuid, '') AS uuid,
@@ -370,7 +376,11 @@ class _Held:
         for row in loads:
             if row["table_name"] == self.table and row["lake_file"] and row["min_time_utc"]:
                 self.files.append(
-                    (self.lake.root / str(row["lake_file"]), _us(row["min_time_utc"]), _us(row["max_time_utc"]))
+                    (
+                        self.lake.root / str(row["lake_file"]),
+                        _us(cast(datetime, row["min_time_utc"])),
+                        _us(cast(datetime, row["max_time_utc"])),
+                    )
                 )
 
     def overlapping(self, from_ns: int, to_ns: int, first_node: str | None, last_node: str | None) -> list[str]:
@@ -392,11 +402,8 @@ class _Held:
         return found
 
 
-def _us(moment: object) -> int:
-    from datetime import UTC, datetime, timedelta
-
-    assert isinstance(moment, datetime)
-    return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _us(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def _node_range(path: Path) -> tuple[str, str] | None:
@@ -439,7 +446,7 @@ def _connect(folder: Path) -> duckdb.DuckDBPyConnection:
     }
     con = duckdb.connect(":memory:", config=config)
     con.execute("SET TimeZone = 'UTC'")
-    con.create_function("canonical_address", canonical_address, ["VARCHAR"], "VARCHAR", null_handling="special")  # type: ignore[list-item,arg-type]
+    con.create_function("canonical_address", canonical_address, ["VARCHAR"], "VARCHAR", null_handling="special")  # type: ignore[call-overload]
     for macro in _MACROS:
         con.execute(macro)
     return con
@@ -577,7 +584,7 @@ def _keep_control(con: duckdb.DuckDBPyConnection, landed: LandedObject, batch: B
     timed = timed.unique(key, keep="first", maintain_order=True)
     if timed.height:
         low, high = timed["time_ns"].min(), timed["time_ns"].max()
-        for path in held.overlapping(low, high, None, None):  # type: ignore[arg-type]
+        for path in held.overlapping(low, high, None, None):
             timed = timed.join(pl.read_parquet(path, columns=key), on=key, how="anti", nulls_equal=True)
     kept = pl.concat([timed, untimed])
     counts.duplicate = frame.height - kept.height

@@ -115,7 +115,8 @@ def _read_some(handle: IO[bytes], size: int) -> bytes:
     read1 = getattr(handle, "read1", None)
     if read1 is None:
         return handle.read(size)
-    parts, total = [], 0
+    parts: list[bytes] = []
+    total = 0
     while total < size:
         try:
             part = read1(size - total)

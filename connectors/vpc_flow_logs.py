@@ -163,7 +163,7 @@ def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
     lake.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".vpc-", dir=lake.root) as folder:
         con = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "temp_directory": str(Path(folder) / "spill")})
-        con.create_function("canonical_address", canonical_address, ["VARCHAR"], "VARCHAR", null_handling="special")  # type: ignore[list-item,arg-type]
+        con.create_function("canonical_address", canonical_address, ["VARCHAR"], "VARCHAR", null_handling="special")  # type: ignore[call-overload]
         for macro in _MACROS:
             con.execute(macro)
         try:

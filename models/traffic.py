@@ -52,24 +52,28 @@ MACROS = (
         WHEN path IN (2, 3, 6, 7, 8) THEN 'external' WHEN path = 5 THEN 'cross_region' WHEN path IN (1, 4) THEN 'unknown'
         ELSE locality END""",
 )
-_NO_NAME = "{'local': false, 'records': 0, 'namespace': '', 'pod': '', 'cluster': '', 'reserved': '', 'zone': '', 'host': '', 'dns': ''}"
+_NO_NAME = "{'local': false, 'records': 0, 'namespace': '', 'pod': '', 'cluster': '', 'reserved': '', 'zone': '', 'host': '', 'observer': '', 'dns': ''}"
 _DROP_NAME = """{{'local': coalesce({side}_local, false), 'records': 1, 'namespace': coalesce({side}_namespace, ''),
     'pod': coalesce({side}_pod, ''), 'cluster': coalesce({side}_cluster, ''), 'reserved': coalesce({side}_reserved, ''),
     'zone': CASE WHEN {side}_local THEN coalesce(node_zone, '') ELSE '' END,
-    'host': CASE WHEN {side}_reserved = 'host' THEN coalesce(node_name, '') ELSE '' END, 'dns': {dns}}}"""
+    'host': CASE WHEN {side}_reserved = 'host' THEN coalesce(node_name, '') ELSE '' END,
+    'observer': CASE WHEN {side}_local THEN coalesce(node_name, '') ELSE '' END, 'dns': {dns}}}"""
 _PAIRS = f"""
-    SELECT pair_id, cluster, at_ns, protocol, client_ip, client_port, server_ip, server_port, client_called, server_called FROM flow_pair
+    SELECT pair_id, cluster, at_ns, protocol, client_ip, client_port, server_ip, server_port, client_called, server_called,
+        same_node FROM flow_pair
     UNION ALL
-    SELECT pair_id, cluster, at_ns, protocol, client_ip, client_port, server_ip, server_port, {_NO_NAME}, {_NO_NAME} FROM flow_portion
+    SELECT pair_id, cluster, at_ns, protocol, client_ip, client_port, server_ip, server_port, {_NO_NAME}, {_NO_NAME}, false FROM flow_portion
     UNION ALL
     SELECT pair_id, cluster, at_ns, protocol, source_ip, source_port, destination_ip, destination_port,
-        {_DROP_NAME.format(side="source", dns="''")}, {_DROP_NAME.format(side="destination", dns="coalesce(destination_dns, '')")}
+        {_DROP_NAME.format(side="source", dns="''")}, {_DROP_NAME.format(side="destination", dns="coalesce(destination_dns, '')")},
+        coalesce(source_local AND destination_local, false)
     FROM drop_packet"""
 _ENDS = "UNION ALL".join(
     f"""
     SELECT pair_id, '{side}' AS side, cluster, at_ns, {side}_ip AS ip, {side}_called."local" AS is_local,
         {side}_called."namespace" AS "namespace", {side}_called.pod AS pod, {side}_called."cluster" AS foreign_cluster,
-        {side}_called.reserved AS reserved, {side}_called.zone AS zone, {side}_called.host AS host, {side}_called.dns AS dns
+        {side}_called.reserved AS reserved, {side}_called.zone AS zone, {side}_called.host AS host, {side}_called.observer AS observer,
+        {side}_called.dns AS dns, {side}_called.records = 0 AS from_flow_log
     FROM traffic_pair
     """
     for side in ("client", "server")

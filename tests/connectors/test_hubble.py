@@ -221,13 +221,13 @@ def test_bad_lines_are_kept_with_their_numbers(folder: Path) -> None:
 def test_t6_events_that_are_no_flows_are_control_records(folder: Path) -> None:
     lines = [
         wrapped(),
-        '{"lost_events":{"source":"HUBBLE_RING_BUFFER","num_events_lost":"17","cpu":0},"node_name":"prod/node-a","time":"%s"}'
-        % TIME,
+        '{"lost_events":{"source":"HUBBLE_RING_BUFFER","num_events_lost":"17","cpu":0},"node_name":"prod/node-a","time":"TIME"}',
         '{"lost_events":{"source":"X","num_events_lost":3,"first":"2026-11-23T09:59:00Z","last":"2026-11-23T10:00:00Z"},"node_name":"b"}',
-        '{"node_status":{"state_change":"NODE_GONE","node_names":["b","c"]},"node_name":"r","time":"%s"}' % TIME,
-        '{"agent_event":{},"node_name":"b","time":"%s"}' % TIME,
+        '{"node_status":{"state_change":"NODE_GONE","node_names":["b","c"]},"node_name":"r","time":"TIME"}',
+        '{"agent_event":{},"node_name":"b","time":"TIME"}',
         '{"debug_event":{}}',
     ]
+    lines = [line.replace('"TIME"', f'"{TIME}"') for line in lines]
     (folder / "a.log").write_text("\n".join(lines))
     (folder / "b.log").write_text("\n".join(lines[1:4]))
     flows, control, rejected, loads = staged(folder)

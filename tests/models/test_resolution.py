@@ -566,3 +566,33 @@ def test_p2_every_flow_finds_the_owner_of_its_instant(cuts: list[int], gaps: lis
             for number, second in enumerate(times)
         }
         assert found == expected
+
+
+def test_p4_a_pod_that_no_snapshot_knows_runs_where_its_flows_are_local(world: Warehouse) -> None:
+    """Its node has a zone at that time; nobody owns the traffic, and it keeps its weight there."""
+    fill(world, hubble_flow=[arrived("10.1.0.50", "10.1.0.60", destination_local=True, node_zone="elsewhere")])
+    build(world)
+    row = only(world)
+    assert (row["server_zone_key"], row["server_node_key"], row["server_reason"]) == (ZONE_B, NODE_B, "no_live_owner")
+    weight = only(world, "core.node_traffic_hourly")
+    assert (weight["node_key"], weight["direction"], weight["job_key"], weight["reason"]) == (
+        NODE_B,
+        "in",
+        -1,
+        "no_live_owner",
+    )
+
+
+def test_t3_two_ends_local_to_one_node_are_in_one_zone(warehouse: Warehouse) -> None:
+    fill(
+        warehouse,
+        hubble_flow=[arrived(source_local=True, destination_local=True, source_pod=None, destination_pod=None)],
+    )
+    build(warehouse)
+    assert only(warehouse)["locality"] == "same_zone"
+
+
+def test_t3_a_pod_with_a_public_address_is_not_external(world: Warehouse) -> None:
+    fill(world, hubble_flow=[arrived("11.0.0.5", source_pod="gone", source_namespace="ml")])
+    build(world)
+    assert (only(world)["client_reason"], only(world)["locality"]) == ("no_live_owner", "unknown")

@@ -18,13 +18,16 @@ WITH zone_name AS (
     SELECT o.*, p.node_key AS pod_node_key, p.zone_key AS pod_zone_key, p.job_key AS pod_job_key, p.role AS pod_role,
         coalesce(j.job_name, p.namespace || '/' || coalesce(json_extract_string(p.labels, '$."app.kubernetes.io/name"'),
             json_extract_string(p.labels, '$.app'), json_extract_string(p.labels, '$."k8s-app"'), p.name)) AS pod_label,
-        coalesce(o.address_node_key, h.node_key) AS found_node_key
+        coalesce(o.address_node_key, h.node_key) AS found_node_key, l.node_key AS observer_node_key, l.zone_key AS observer_zone_key
     FROM owned o
     LEFT JOIN core.pod_life p ON p.cluster = coalesce(nullif(o.foreign_cluster, ''), o.cluster) AND p.pod_uid = o.pod_uid
     LEFT JOIN job j ON j.job_key = p.job_key AND p.job_key <> -1
     -- identity `host` is the observing node itself, by whatever address
     LEFT JOIN core.node_life h ON o.host <> '' AND h.cluster = o.cluster AND h.name = o.host
         AND o.at_ns >= h.valid_from_ns AND o.at_ns < h.valid_to_ns
+    -- an end that is local to the observing node runs there, known pod or not
+    LEFT JOIN core.node_life l ON o.is_local AND l.cluster = o.cluster AND l.name = o.observer
+        AND o.at_ns >= l.valid_from_ns AND o.at_ns < l.valid_to_ns
 ), settled AS (
     SELECT j.*, CASE WHEN pod_uid IS NOT NULL AND as_named THEN 'pod' WHEN pod_uid IS NOT NULL THEN 'ip'
                      WHEN coalesce(ambiguous, false) THEN 'none'
@@ -32,19 +35,20 @@ WITH zone_name AS (
         n.name AS node_name, n.zone_key AS node_zone_key
     FROM joined j LEFT JOIN core.node_life n ON n.node_key = coalesce(j.pod_node_key, j.found_node_key)
 ), zoned AS (
-    SELECT s.*, CASE WHEN resolved_by IN ('pod', 'ip') THEN coalesce(nullif(s.pod_zone_key, -1), s.node_zone_key, -1)
-                     WHEN resolved_by = 'node' THEN coalesce(s.node_zone_key, -1) ELSE -1 END AS placed_zone_key,
+    SELECT s.*, CASE WHEN resolved_by IN ('pod', 'ip') THEN coalesce(nullif(s.pod_zone_key, -1), nullif(s.node_zone_key, -1), s.observer_zone_key, -1)
+                     WHEN resolved_by = 'node' THEN coalesce(s.node_zone_key, -1) ELSE coalesce(s.observer_zone_key, -1) END AS placed_zone_key,
         -- the observing node's label, for its own end only
         CASE WHEN s.is_local THEN z.zone_key END AS label_zone_key,
         resolved_by = 'none' AND NOT coalesce(ambiguous, false)
-            AND (public_address(s.ip) AND (s.reserved = '' OR starts_with(s.reserved, 'world') OR s.reserved = 'kube-apiserver')
+            AND (public_address(s.ip) AND (s.from_flow_log OR (s.reserved = '' AND s.pod = '' AND NOT s.is_local) OR starts_with(s.reserved, 'world') OR s.reserved = 'kube-apiserver')
                 OR (starts_with(s.reserved, 'world') AND contains(s.ip, ':') AND NOT private_address(s.ip))) AS external
     FROM settled s LEFT JOIN zone_name z ON z.zone = s.zone
 )
 SELECT pair_id, side, CASE WHEN resolved_by IN ('pod', 'ip') THEN pod_uid END AS pod_uid,
-    CASE WHEN resolved_by IN ('pod', 'ip') THEN coalesce(pod_node_key, -1)
-         WHEN resolved_by = 'node' THEN found_node_key ELSE -1 END AS node_key,
-    CASE WHEN resolved_by IN ('pod', 'ip', 'node') THEN node_name END AS node_name,
+    CASE WHEN resolved_by IN ('pod', 'ip') THEN coalesce(nullif(pod_node_key, -1), observer_node_key, -1)
+         WHEN resolved_by = 'node' THEN found_node_key WHEN resolved_by = 'none' THEN coalesce(observer_node_key, -1)
+         ELSE -1 END AS node_key,
+    coalesce(CASE WHEN resolved_by IN ('pod', 'ip', 'node') THEN node_name END, nullif(observer, '')) AS node_name,
     CASE WHEN external THEN -1 WHEN placed_zone_key <> -1 THEN placed_zone_key ELSE coalesce(label_zone_key, -1) END AS zone_key,
     CASE WHEN resolved_by IN ('pod', 'ip') THEN coalesce(pod_job_key, -1)
          WHEN resolved_by = 'service' THEN coalesce(service.job_key, -1) ELSE -1 END AS job_key,

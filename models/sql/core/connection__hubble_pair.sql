@@ -1,10 +1,12 @@
 -- One connection and hour, client and server told apart, with what is needed to resolve its ends.
 WITH seen AS (
-    SELECT cluster, protocol, a_ip, a_port, b_ip, b_port, sequence, hour_ns, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    SELECT cluster, protocol, a_ip, a_port, b_ip, b_port, sequence, hour_ns, min(first_ns) AS first_ns, max(last_ns) AS last_ns,
+        -- both ends local to one observing node: the same zone, whichever it is
+        bool_or(coalesce(source_local AND destination_local, false)) AS same_node
     FROM flow_sighting GROUP BY ALL
 )
 SELECT row_number() OVER () AS pair_id, s.cluster, s.protocol, s.a_ip, s.a_port, s.b_ip, s.b_port, s.sequence, s.hour_ns,
-    s.first_ns, s.last_ns, s.first_ns + (s.last_ns - s.first_ns) // 2 AS at_ns, o.a_is_client,
+    s.first_ns, s.last_ns, s.first_ns + (s.last_ns - s.first_ns) // 2 AS at_ns, o.a_is_client, s.same_node,
     CASE WHEN o.a_is_client THEN s.a_ip ELSE s.b_ip END AS client_ip,
     nullif(CASE WHEN o.a_is_client THEN s.a_port ELSE s.b_port END, -1) AS client_port,
     CASE WHEN o.a_is_client THEN s.b_ip ELSE s.a_ip END AS server_ip,

@@ -1,6 +1,6 @@
 -- One pair with both ends resolved; ends on the host network that rule P3 gives to a pod or run are `host_inferred`.
 WITH two AS (
-    SELECT p.pair_id, p.cluster, p.at_ns, p.protocol, p.server_port, p.client_port,
+    SELECT p.pair_id, p.cluster, p.at_ns, p.protocol, p.server_port, p.client_port, p.same_node,
         c.pod_uid AS c_pod_uid, c.node_key AS c_node_key, c.node_name AS c_node_name, c.zone_key AS c_zone_key, c.job_key AS c_job_key,
         c.role AS c_role, c.name AS c_name, c.resolved_by AS c_resolved_by, c.reason AS c_reason, c.external AS c_external,
         s.pod_uid AS s_pod_uid, s.node_key AS s_node_key, s.node_name AS s_node_name, s.zone_key AS s_zone_key, s.job_key AS s_job_key,
@@ -62,7 +62,7 @@ SELECT f.pair_id, f.client_pod_uid, f.c_node_key AS client_node_key, f.c_node_na
     CASE WHEN f.s_by_port OR f.s_by_mutual THEN NULL WHEN f.s_reason IS NULL AND f.s_zone_key = -1 AND NOT f.s_external THEN 'no_zone'
          ELSE f.s_reason END AS server_reason, f.s_external AS server_external,
     CASE WHEN f.c_external OR f.s_external THEN 'external'
-         WHEN f.c_node_key <> -1 AND f.c_node_key = f.s_node_key THEN 'same_zone'
+         WHEN f.same_node OR (f.c_node_key <> -1 AND f.c_node_key = f.s_node_key) THEN 'same_zone'
          WHEN f.c_zone_key = -1 OR f.s_zone_key = -1 THEN 'unknown'
          WHEN f.c_zone_key = f.s_zone_key THEN 'same_zone'
          WHEN cz.region <> sz.region THEN 'cross_region'
