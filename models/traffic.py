@@ -66,7 +66,7 @@ _PAIRS = f"""
     UNION ALL
     SELECT pair_id, cluster, at_ns, protocol, source_ip, source_port, destination_ip, destination_port,
         {_DROP_NAME.format(side="source", dns="''")}, {_DROP_NAME.format(side="destination", dns="coalesce(destination_dns, '')")},
-        coalesce(source_local AND destination_local, false)
+        coalesce((source_local OR source_reserved = 'host') AND (destination_local OR destination_reserved = 'host'), false)
     FROM drop_packet"""
 _ENDS = "UNION ALL".join(
     f"""

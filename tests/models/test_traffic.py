@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
-from datetime import date
+from datetime import date, timedelta
+from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from connectors.hubble import stage
+from connectors.objects import Source
+from connectors.sink import Lake
 from models.contracts import TABLES
 from models.engine.warehouse import Warehouse, Window, utc_ns
 from models.parameters import Parameters
@@ -767,3 +771,42 @@ def test_published_zone_traffic_is_core(world: Warehouse) -> None:
     for column in ("connections", "attempts"):
         assert published[column].sum() == core[column].sum() > 0
     assert published["cluster_key"].n_unique() == 1
+
+
+# --- real records ----------------------------------------------------------------------------------------------------
+def test_real_records_become_connections(shared_data: Path, tmp_path: Path) -> None:
+    """AKS: three records of one connection on one node; EKS: host to coredns, whose direction says EGRESS; a denied SYN."""
+    lake = Lake(tmp_path / "lake")
+    stage(Source("h", "hubble", shared_data / "hubble", cluster="c"), lake, lambda text: None)
+    with Warehouse() as warehouse:
+        warehouse.stage_lake({"staging.hubble_flow": lake.held_files("staging.hubble_flow")})
+        days = [date(2021, 6, 16), date(2025, 4, 16), date(2026, 3, 26), date(2026, 7, 31)]
+        for day in days:
+            build(warehouse, Window(day, day + timedelta(days=1)))
+        rows = warehouse.table("core.connection")
+        packets = warehouse.query(
+            "SELECT count(*) AS n FROM staging.hubble_flow WHERE flow_type = 'L3_L4' AND ns_date(time_ns) = DATE '2021-06-16'"
+        )
+        found = {
+            row["date"]: (
+                row["client_name"].split("/")[-1][:12],
+                row["server_name"].split("/")[-1][:12],
+                row["verdict"],
+                row["locality"],
+            )
+            for row in rows.filter(pl.col("date") > date(2021, 12, 31)).iter_rows(named=True)
+        }
+        first = rows.filter(pl.col("date") == date(2021, 6, 16))
+        assert first["sightings_client_node"].null_count() == 0
+        assert 0 < first.height < packets["n"].item()
+        assert (
+            first["connection_id"].n_unique()
+            == first.unique(["protocol", "client_ip", "client_port", "server_ip", "server_port"]).height
+        )
+        drop = warehouse.table("core.drop_attempt").filter(pl.col("date") == date(2026, 7, 31)).row(0, named=True)
+    assert found == {
+        date(2025, 4, 16): ("kapinger-bad", "kapinger-goo", "connected", "same_zone"),
+        date(2026, 3, 26): ("host", "coredns-69b5", "connected", "same_zone"),
+        date(2026, 7, 31): ("traffic-gene", "echo-server-", "dropped", "unknown"),
+    }
+    assert (drop["drop_reason"], drop["policies"]) == ("POLICY_DENY", '["CiliumNetworkPolicy/net-lab/deny-tg-to-echo"]')

@@ -1,8 +1,9 @@
 -- One connection and hour, client and server told apart, with what is needed to resolve its ends.
 WITH seen AS (
     SELECT cluster, protocol, a_ip, a_port, b_ip, b_port, sequence, hour_ns, min(first_ns) AS first_ns, max(last_ns) AS last_ns,
-        -- both ends local to one observing node: the same zone, whichever it is
-        bool_or(coalesce(source_local AND destination_local, false)) AS same_node
+        -- both ends on the observing node (identity `host` is the node itself): the same zone, whichever it is
+        bool_or(coalesce((source_local OR source_reserved = 'host') AND (destination_local OR destination_reserved = 'host'), false))
+            AS same_node
     FROM flow_sighting GROUP BY ALL
 )
 SELECT row_number() OVER () AS pair_id, s.cluster, s.protocol, s.a_ip, s.a_port, s.b_ip, s.b_port, s.sequence, s.hour_ns,
