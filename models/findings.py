@@ -81,8 +81,9 @@ def _while_members_run(held: list[tuple[int, int]], at_ns: int) -> int:
 def _settled(warehouse: Warehouse, held: Held) -> dict[str, Any]:
     row = {**held.row, **money_columns(held)}
     impact = held.own if not held.own.empty else held.full
-    if row["confidence"] == "complete" and impact.gpu_hours == 0 and _unmeasured(warehouse, held):
-        row["confidence"] = "impact_unmeasured"
+    if row["confidence"] in ("complete", "impact_unmeasured"):
+        unknown = impact.gpu_hours == 0 and _unmeasured(warehouse, held)
+        row["confidence"] = "impact_unmeasured" if unknown else "complete"
     if row["kind"] in _CAUSES and not held.full.empty:
         row["evidence"] = _with_cost_lines(warehouse, held)
     return {name: row[name] for name in TABLES["core.finding"].column_names}
@@ -90,7 +91,7 @@ def _settled(warehouse: Warehouse, held: Held) -> dict[str, Any]:
 
 def _unmeasured(warehouse: Warehouse, held: Held) -> bool:
     """Was most GPU time of the run unmeasured while a finding that costs GPU time was open?"""
-    if not any(counts(held.row["kind"], state, None) for state in ("comm_stall",)) or not held.spans:
+    if not counts(held.row["kind"], "comm_stall", None) or not held.spans:
         return False
     low, high = held.spans[0][0], held.spans[-1][1]
     share = warehouse.query(
@@ -112,7 +113,7 @@ def _with_cost_lines(warehouse: Warehouse, held: Held) -> str:
         f" AND cause IN {text_list(_CAUSES[held.row['kind']])} AND ts_to_ns(hour_utc) < {high}"
         f" AND ts_to_ns(hour_utc) + 3600000000000 > {low}",
     )
-    before = json.loads(held.row["evidence"])
+    before = [item for item in json.loads(held.row["evidence"]) if item["what"] != lines.what]
     return json.dumps([*before, *json.loads(evidence_json(kept([lines])))])
 
 

@@ -130,7 +130,7 @@ def pin(run: Run, target: Target, roles: tuple[str, ...]) -> str:
     """A required node affinity on the zone label, where to put it, why that zone, and whether the GPUs fit."""
     paths = " and ".join(dict.fromkeys(template_path(run.job["kind"], role) for role in roles))
     words = [
-        f"Pin {'all of the run' if len(roles) > 1 else 'the ' + roles[0]} to zone {target.zone}: a required nodeAffinity"
+        f"Pin {'the coordinator' if roles == ('coordinator',) else 'all of the run'} to zone {target.zone}: a required nodeAffinity"
         f" on {ZONE_LABEL} In [{target.zone}] in {paths}.",
         f"That zone already holds {target.gpus_there:g} of the run's {target.gpus_there + target.gpus_elsewhere:g} GPUs.",
     ]

@@ -1,0 +1,149 @@
+"""First remedies: what is offered, where it goes, and what is never offered (F2)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from models.engine.warehouse import Warehouse
+from models.findings_doors import End, door_open, load_policies
+from models.findings_finding import load_runs
+from models.remedies import TEMPLATES, best_zone, for_split
+from tests.models.finding_world import JOB, TEN, ZONE_A, ZONE_B, job, load, node, pod, policy, zone_policies
+
+HERE, THERE = End("ml", {"app": "train", "zone": "zone-a"}), End("ml", {"app": "train", "zone": "zone-b"})
+
+
+def remedy(warehouse: Warehouse, pods: list[dict[str, Any]], **changes: Any) -> str | None:
+    load(warehouse, {"core.job_run": [job(**changes)], "core.pod_life": pods})
+    return for_split(warehouse, load_runs(warehouse, [JOB])[JOB], TEN)
+
+
+def test_f2_the_zone_is_the_one_with_most_gpus_of_the_run(warehouse: Warehouse) -> None:
+    words = remedy(warehouse, [pod("w0"), pod("w1", ZONE_B), pod("w2", ZONE_B)])
+    assert words is not None and "zone us-east-1b" in words and "16 of the run's 24 GPUs" in words
+
+
+def test_f2_ties_go_to_the_zone_with_most_free_gpus(warehouse: Warehouse) -> None:
+    others = pod("other", ZONE_A, gpus=24.0, job_key=5)
+    load(warehouse, {"core.job_run": [job()], "core.pod_life": [pod("w0"), pod("w1", ZONE_B), others]})
+    target = best_zone(warehouse, load_runs(warehouse, [JOB])[JOB], TEN)
+    assert target is not None and (target.zone, target.free) == ("us-east-1b", 24.0)
+
+
+def test_f2_too_few_free_gpus_are_said(warehouse: Warehouse) -> None:
+    others = [pod(f"o{zone}", zone, gpus=20.0, job_key=5) for zone in (ZONE_A, ZONE_B)]
+    words = remedy(warehouse, [pod("w0"), pod("w1", ZONE_B), *others])
+    assert words is not None and "Only 4 GPUs were free there and 8 more are needed" in words
+
+
+def test_f2_a_run_in_one_zone_or_in_unknown_zones_needs_no_pin(warehouse: Warehouse) -> None:
+    assert remedy(warehouse, [pod("w0"), pod("w1", -1)]) is None
+
+
+def test_f2_a_coordinator_sent_among_gpu_nodes_may_need_a_toleration(warehouse: Warehouse) -> None:
+    words = remedy(warehouse, [pod("w0"), pod("m0", ZONE_B, "coordinator")])
+    assert words is not None and "toleration" in words
+    warehouse.con.execute("DELETE FROM core.node_life")
+    warehouse.con.execute("DELETE FROM core.pod_life")
+    load(
+        warehouse,
+        {
+            "core.zone": [],
+            "core.node_life": [node(ZONE_A), node(ZONE_A, 0.0, node_key=99)],
+            "core.pod_life": [pod("w0"), pod("m0", ZONE_B, "coordinator")],
+        },
+    )
+    again = for_split(warehouse, load_runs(warehouse, [JOB])[JOB], TEN)
+    assert again is not None and "toleration" not in again
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("PyTorchJob", "spec.pytorchReplicaSpecs.Worker.template.spec"),
+        ("MPIJob", "spec.mpiReplicaSpecs.Launcher.template.spec"),
+        ("RayJob", "spec.rayClusterSpec.headGroupSpec.template.spec"),
+        ("JobSet", "spec.replicatedJobs[].template.spec.template.spec"),
+        ("TrainJob", "spec.podTemplateOverrides[]"),
+        ("Job", "spec.template.spec"),
+        ("Pod", "pod template"),
+    ],
+)
+def test_f2_the_pin_goes_where_the_framework_keeps_its_pod_template(warehouse: Warehouse, kind: str, path: str) -> None:
+    words = remedy(warehouse, [pod("w0"), pod("w1", ZONE_B), pod("m0", ZONE_B, "coordinator")], kind=kind)
+    assert words is not None and path in words
+
+
+def test_f2_a_zone_spread_constraint_is_never_offered(warehouse: Warehouse) -> None:
+    words = [remedy(warehouse, [pod("w0"), pod("w1", ZONE_B)]), json.dumps(TEMPLATES)]
+    assert not any("spread" in (text or "").lower() for text in words)
+
+
+# --- doors ----------------------------------------------------------------------------------------------------------
+def opens(
+    warehouse: Warehouse, policies: list[dict[str, Any]], client: End = HERE, server: End = HERE, port: int = 23456
+) -> bool | None:
+    load(warehouse, {"staging.policy_observation": policies})
+    return door_open(load_policies(warehouse), client, server, port, "TCP", TEN)
+
+
+def test_d2_label_policies_close_between_zones_and_open_within(warehouse: Warehouse) -> None:
+    assert opens(warehouse, zone_policies(), HERE, THERE) is False
+    assert door_open(load_policies(warehouse), HERE, HERE, 23456, "TCP", TEN) is True
+
+
+def with_spec(spec: dict[str, Any], kind: str = "CiliumNetworkPolicy") -> list[dict[str, Any]]:
+    return [policy("p", {}, [], kind=kind, document=json.dumps({"spec": spec}))]
+
+
+ALL: dict[str, Any] = {"endpointSelector": {}}
+TO_ALL = {"toEndpoints": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer"),
+    [
+        ({**ALL}, True),
+        ({**ALL, "egress": [{}]}, False),
+        ({**ALL, "egress": [TO_ALL]}, True),
+        ({**ALL, "egress": [{"toEndpoints": []}]}, False),
+        ({**ALL, "egress": [{"toCIDR": ["10.0.0.0/8"]}]}, False),
+        ({**ALL, "egress": [{"toEntities": ["cluster"]}]}, True),
+        ({**ALL, "egress": [{**TO_ALL, "toPorts": [{"ports": [{"port": "23456", "protocol": "TCP"}]}]}]}, True),
+        ({**ALL, "egress": [{**TO_ALL, "toPorts": [{"ports": [{"port": "80", "protocol": "TCP"}]}]}]}, False),
+        ({**ALL, "egress": [{**TO_ALL, "toPorts": [{"ports": [{"port": "20000", "endPort": 30000}]}]}]}, True),
+        ({**ALL, "egress": [{**TO_ALL, "toPorts": [{"ports": [{"port": "http"}]}]}]}, None),
+        ({**ALL, "egress": [{"toServices": [{}]}]}, None),
+        ({**ALL, "egressDeny": [TO_ALL], "egress": [TO_ALL]}, False),
+        ({**ALL, "egressDeny": [{"toEndpoints": [{"matchLabels": {"app": "x"}}]}]}, False),
+        ({**ALL, "egress": [{}], "enableDefaultDeny": {"egress": False}}, True),
+        ({"endpointSelector": {"matchLabels": {"app": "other"}}, "egress": [{}]}, True),
+        ({**ALL, "ingress": [{"fromEndpoints": [{"matchLabels": {"k8s:zone": "zone-a"}}]}]}, True),
+        ({**ALL, "ingress": [{"fromEndpoints": [{"matchLabels": {"io.kubernetes.pod.namespace": "x"}}]}]}, False),
+    ],
+)  # fmt: skip
+def test_d2_cilium_doors_open_closed_or_unknown(
+    warehouse: Warehouse, spec: dict[str, Any], answer: bool | None
+) -> None:
+    assert opens(warehouse, with_spec(spec)) is answer
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer"),
+    [
+        ({"podSelector": {}, "policyTypes": ["Ingress"]}, False),
+        ({"podSelector": {}, "ingress": [{}]}, True),
+        ({"podSelector": {}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "train"}}}]}]}, True),
+        ({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}, False),
+        ({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "x"}}}]}]}, None),
+        ({"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}, False),
+        ({"podSelector": {}, "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "y"}}}]}]}, False),
+    ],
+)
+def test_d2_kubernetes_doors_open_closed_or_unknown(
+    warehouse: Warehouse, spec: dict[str, Any], answer: bool | None
+) -> None:
+    assert opens(warehouse, with_spec(spec, "NetworkPolicy")) is answer
