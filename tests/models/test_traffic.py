@@ -585,18 +585,20 @@ def test_t7_tunnel_bytes_are_split_over_pods_by_flow_share_to_the_last_byte(worl
     rows = world.table("core.node_traffic_hourly").filter(
         (pl.col("node_key") == NODE_A) & (pl.col("direction") == "out")
     )
-    shares = rows.filter(pl.col("basis") == "flow_share").sort("weight")
+    # one meter has one basis and one unit, so what was no tunnel is a weight in bytes as well
+    assert rows["basis"].unique().to_list() == ["flow_share"]
+    shares = rows.filter(pl.col("reason").is_null()).sort("weight")
     assert shares["weight"].sum() == 1000
     assert [abs(a - b) < 1 for a, b in zip(shares["weight"], [333.3, 666.6], strict=True)] == [True, True]
     assert shares.select("job_key", "peer_job_key", "bytes").rows() == [(JOB, -1, None), (JOB, JOB, None)]
     rest = (
         world.table("core.node_traffic_hourly")
-        .filter((pl.col("basis") == "measured_bytes") & (pl.col("direction") == "out"))
+        .filter((pl.col("resolved_by") == "node") & (pl.col("direction") == "out"))
         .sort("weight")
     )
-    assert rest.select("node_key", "weight", "resolved_by", "reason", "job_key").rows() == [
-        (NODE_A, 9, "node", "host_network", -1),
-        (NODE_B, 50, "node", "host_network", -1),
+    assert rest.select("node_key", "weight", "bytes", "reason", "job_key", "basis").rows() == [
+        (NODE_A, 9, None, "host_network", -1, "flow_share"),
+        (NODE_B, 50, 50, "host_network", -1, "measured_bytes"),
     ]
     zones = world.table("core.zone_traffic_hourly")
     assert zones["bytes"].sum() == 1059

@@ -1,4 +1,6 @@
 -- One node, hour, metered direction and pair of ends: the weights of the inter-AZ split (A1), each direction at its own meter.
+-- Weights of one node, hour and direction have one unit and one basis: where tunnel bytes had to be shared by flows, the
+-- rest of that meter's bytes are weights of the same kind, and the whole is called what its weakest part is (T7).
 WITH vpc AS (
     SELECT n.node_key, CAST(ts_to_ns(c.hour_utc) AS BIGINT) AS hour_ns, min(c.vpc_coverage) AS vpc_coverage
     FROM core.flow_coverage_hourly c JOIN core.node_life n ON n.cluster = c.cluster AND n.name = c.node_name
@@ -39,8 +41,14 @@ WITH vpc AS (
     FROM unmeasured u
 ), shared AS (
     SELECT s.* FROM share s ANTI JOIN flow_measured m ON m.node_key = s.node_key AND m.hour_ns = s.hour_ns
+), meter AS (
+    SELECT DISTINCT hour_ns, node_key, direction FROM flow_tunnel
+), weakened AS (
+    SELECT m.* REPLACE (CASE WHEN t.node_key IS NULL THEN m.basis ELSE 'flow_share' END AS basis,
+        CASE WHEN t.node_key IS NULL THEN m.bytes END AS bytes)
+    FROM measured m LEFT JOIN meter t ON t.hour_ns = m.hour_ns AND t.node_key = m.node_key AND t.direction = m.direction
 ), traffic AS (
-    SELECT * FROM measured UNION ALL SELECT * FROM tunnel UNION ALL SELECT * FROM shared
+    SELECT * FROM weakened UNION ALL SELECT * FROM tunnel UNION ALL SELECT * FROM shared
 ), sided AS (
     SELECT *, CASE WHEN local_is_client THEN client_pod_uid ELSE server_pod_uid END AS pod_uid,
         CASE WHEN local_is_client THEN client_job_key ELSE server_job_key END AS job_key,
