@@ -22,7 +22,7 @@ TOP_TRANSFERS = 12
 TOP_FINDINGS = 25
 TOP_RESTATEMENTS = 20
 ZERO = Decimal(0)
-BUCKET_COLOURS = {"job": "#00805d", "shared": "#4f9a8a", "unattributed": "#d0500a", "out_of_scope": "#7d858d"}
+BUCKET_COLOURS = {"job": "#00805d", "shared": "#4f9a8a", "unattributed": "#c94c05", "out_of_scope": "#68717a"}
 
 
 def total(values: Iterable[Decimal | None]) -> Decimal:
@@ -676,7 +676,7 @@ def transfer_section(week: CurrencyWeek, pairs: list[Row], transfers: list[Row])
     parts = [
         ("measured_bytes", "Attributed by measured bytes", "#00805d"),
         ("counter_bytes", "Attributed by byte counters", "#4f9a8a"),
-        ("flow_share", "Estimated by flow shares", "#9a7400"),
+        ("flow_share", "Estimated by flow shares", "#8f6b00"),
     ]
     bars = [Bar(label, float(week.transfer_by(basis)), w.money(week.transfer_by(basis), currency), colour)
             for basis, label, colour in parts if week.transfer_by(basis)]  # fmt: skip
@@ -685,7 +685,7 @@ def transfer_section(week: CurrencyWeek, pairs: list[Row], transfers: list[Row])
         if row["reason"] is not None:
             reasons[row["reason"]] += row["cost"] or ZERO
     for reason, cost in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        bars.append(Bar(f"No job: {w.words(w.REASONS, reason)}", float(cost), w.money(cost, currency), "#d0500a"))
+        bars.append(Bar(f"No job: {w.words(w.REASONS, reason)}", float(cost), w.money(cost, currency), "#c94c05"))
     mine = [row for row in transfers if row["currency"] == currency]
     rest = mine[TOP_TRANSFERS:]
     return {

@@ -32,9 +32,9 @@ STATES = {
     "busy": State("Busy", "held by a job and computing", "#00805d"),
     "underused": State("Underused", "active, but for the part of its capacity that did no work", "#4f9a8a"),
     "comm_stall": State("Communication stall", "busy waiting for other members of the job", "#b3578b"),
-    "idle": State("Idle", "held by a job and doing nothing", "#d0500a"),
-    "starting": State("Starting", "held by a job whose program had not started yet", "#9a7400"),
-    "unmeasured": State("Unmeasured", "held, but nothing measured what it did", "#7d858d"),
+    "idle": State("Idle", "held by a job and doing nothing", "#c94c05"),
+    "starting": State("Starting", "held by a job whose program had not started yet", "#8f6b00"),
+    "unmeasured": State("Unmeasured", "held, but nothing measured what it did", "#68717a"),
     "unallocated": State("Unallocated", "paid for, and asked for by no job", "#0072b2"),
     "reserved_unused": State("Reserved, not run", "bought as a reservation and never started", "#3d4a57"),
 }
