@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
+
 from models.contracts import TABLES
 from models.engine.run import Model
 from models.engine.warehouse import Warehouse, Window
@@ -59,6 +61,21 @@ def build_finding_money(warehouse: Warehouse, window: Window, parameters: Parame
 
 def build_fact_finding(warehouse: Warehouse, window: Window, parameters: Parameters) -> None:
     warehouse.run_sql_model("mart.fact_finding", {})
+
+
+def insufficient_runs(warehouse: Warehouse) -> pl.DataFrame:
+    """Runs that held GPUs on processed days of which nothing can be said: no flow record, no GPU telemetry (T6).
+
+    Columns: job_key, gpu_hours (held, unmeasured). Such a run is `insufficient`, never healthy.
+    """
+    return warehouse.query(
+        "SELECT s.job_key, CAST(sum((s.to_ns - s.from_ns) * s.weight) / 3.6e12 AS DOUBLE) AS gpu_hours"
+        " FROM core.gpu_state_segment AS s WHERE s.job_key <> -1 GROUP BY s.job_key"
+        " HAVING bool_and(s.state IN ('unmeasured', 'starting')) AND NOT EXISTS (SELECT 1 FROM core.gpu_state_segment AS t"
+        " JOIN core.node_life AS n ON n.node_key = t.node_key JOIN core.flow_coverage_hourly AS f"
+        " ON f.cluster = n.cluster AND f.node_name = n.name AND f.date = t.date AND f.events > 0 WHERE t.job_key = s.job_key)"
+        " ORDER BY s.job_key"
+    )
 
 
 def _add_remedies(warehouse: Warehouse, found: list[Finding], parameters: Parameters) -> None:

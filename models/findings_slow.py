@@ -278,9 +278,8 @@ class Crossing:
     def holds(self, window: Span, min_bytes: int) -> bool:
         if self.bytes_by_hour is not None:
             crossed = sum(
-                total * (min(window[1], hour + HOUR_NS) - max(window[0], hour)) / HOUR_NS
-                for hour, total in self.bytes_by_hour.items()
-                if hour < window[1] and hour + HOUR_NS > window[0]
+                self.bytes_by_hour.get(hour, 0.0) * (min(window[1], hour + HOUR_NS) - max(window[0], hour)) / HOUR_NS
+                for hour in range(window[0] // HOUR_NS * HOUR_NS, window[1], HOUR_NS)
             )
             return crossed >= min_bytes
         return any(low <= window[0] + LIVE_SLACK_NS and high >= window[1] - LIVE_SLACK_NS for low, high in self.live)
@@ -365,19 +364,19 @@ def _slow(warehouse: Warehouse, run: Run, spread: Spread, until_ns: int, paramet
         return None
     segments = segments_of(warehouse, [run.key])
     crossing = _crossing(warehouse, run)
-    stalls = all_stalled(segments)
+    stalls, by_hour = all_stalled(segments), _by_hour(segments)
     holds: list[Span] = []
     baseline: float | None = None
     for start, end in spread.members:
         if length([(start, end)]) < window_ns:
             continue
         baseline = baseline_of(warehouse, run, start)
-        near = [s for s in segments if s["to_ns"] > start and s["from_ns"] < end]
         for low in range(start, end - window_ns + 1, STEP_NS):
             window = (low, low + window_ns)
             if not crossing.holds(window, parameters.slow_min_bytes):
                 continue
-            inside = [s for s in near if s["to_ns"] > window[0] and s["from_ns"] < window[1]]
+            hours = range(window[0] // HOUR_NS * HOUR_NS, window[1], HOUR_NS)
+            inside = [piece for hour in hours for piece in by_hour.get(hour, ())]
             work, measured = median_work(inside, [window])
             if work is None or measured < MEASURED_SHARE:
                 continue
@@ -390,6 +389,17 @@ def _slow(warehouse: Warehouse, run: Run, spread: Spread, until_ns: int, paramet
     if not holds:
         return None
     return _slow_finding(warehouse, run, spread, holds, segments, crossing, baseline, until_ns, window_ns)
+
+
+def _by_hour(segments: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Segments cut at hours, so that a window looks at two hours and not at the whole run."""
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for segment in segments:
+        first = segment["from_ns"] // HOUR_NS * HOUR_NS
+        for hour in range(first, segment["to_ns"], HOUR_NS):
+            piece = {"from_ns": max(segment["from_ns"], hour), "to_ns": min(segment["to_ns"], hour + HOUR_NS)}
+            found[hour].append({**segment, **piece})
+    return found
 
 
 def _slow_finding(

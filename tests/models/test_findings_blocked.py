@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from models.engine.warehouse import Warehouse
 from tests.models.finding_world import (
+    MINUTE,
     TEN,
     ZONE_B,
     at,
@@ -255,3 +260,33 @@ def test_n7_the_same_world_gives_the_same_findings_again_and_in_any_row_order(wa
         other.stage_frames()
         again = find(other, {name: rows[::-1] for name, rows in tables.items()})
     assert first == again
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10**9))
+def test_f3_n7_any_attempts_and_answers_give_spans_in_order_that_no_answer_spoils(seed: int) -> None:
+    """Opening comes after two minutes of evidence, spans are disjoint, and row order changes nothing."""
+    dice = random.Random(seed)
+    attempts = {(dice.randint(0, 600) // 2, dice.choice(["w0", "w1"])) for _ in range(dice.randint(0, 60))}
+    rows = [attempt(minute, source) for minute, source in attempts]
+    answers = [
+        connected(start, start + dice.randint(0, 30), dice.choice(["w0", "w1"]), dice.choice(["m0", "w1"]))
+        for start in (dice.randint(0, 300) for _ in range(dice.randint(0, 4)))
+    ]
+    results = []
+    for _ in range(2):
+        dice.shuffle(rows)
+        dice.shuffle(answers)
+        with Warehouse() as warehouse:
+            warehouse.stage_frames()
+            found = find(warehouse, world(core__drop_attempt=rows, core__connection=answers)).get("blocked")
+        results.append(found)
+    assert results[0] == results[1]
+    if results[0] is None:
+        return
+    found = results[0]
+    spans = json.loads(found["spans"])
+    assert spans[0][0] == found["first_evidence_ns"] <= found["opened_ns"] - 2 * MINUTE
+    assert all(low < high for low, high in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    assert found["closed_ns"] in (None, spans[-1][1])

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from models.engine.warehouse import Warehouse
-from models.findings import build_fact_finding, build_finding_money
+from models.findings import build_fact_finding, build_finding_money, insufficient_runs
 from models.parameters import Parameters
 from tests.models.finding_world import (
     DAY,
+    JOB,
     WINDOW,
     ZONE_B,
     at,
     cost_line,
+    covered,
     find,
     findings,
     job,
@@ -215,3 +217,14 @@ def test_n7_money_twice_is_money_once(warehouse: Warehouse) -> None:
     fact = warehouse.table("mart.fact_finding")
     assert fact["detected_after_seconds"].to_list()[0] is not None and len(fact) == len(first)
     assert fact["finding_key"].n_unique() == len(first)
+
+
+@pytest.mark.parametrize(
+    ("state", "events", "listed"), [("unmeasured", 0, True), ("unmeasured", 5, False), ("busy", 0, False)]
+)
+def test_t6_a_run_without_any_evidence_is_listed_as_insufficient(
+    warehouse: Warehouse, state: str, events: int, listed: bool
+) -> None:
+    seen = [row | {"events": events} for row in covered()]
+    load(warehouse, world(core__gpu_state_segment=[segment(0, 60, state)], core__flow_coverage_hourly=seen))
+    assert insufficient_runs(warehouse).rows() == ([(JOB, 8.0)] if listed else [])

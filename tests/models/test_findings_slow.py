@@ -50,7 +50,7 @@ EARLIER = 87  # a run of the same name, in one zone, the night before
 
 def one_zone_before(hours: float = 3, work: float = 0.8, **changes: Any) -> Tables:
     start, end = -9 * 60, -9 * 60 + hours * 60
-    life = {
+    life: dict[str, Any] = {
         "job_key": EARLIER,
         "held_from_ns": at(start),
         "created_ns": at(start),

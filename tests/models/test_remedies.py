@@ -100,7 +100,7 @@ def with_spec(spec: dict[str, Any], kind: str = "CiliumNetworkPolicy") -> list[d
 
 
 ALL: dict[str, Any] = {"endpointSelector": {}}
-TO_ALL = {"toEndpoints": [{}]}
+TO_ALL: dict[str, Any] = {"toEndpoints": [{}]}
 
 
 @pytest.mark.parametrize(
