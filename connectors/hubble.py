@@ -270,6 +270,9 @@ def _parse_sql() -> str:
         SELECT *, r.flow AS f, r.flow.l4 AS l4, coalesce(r.flow.time, r.time) AS time_text,
             rfc3339_ns(coalesce(r.flow.time, r.time)) AS time_ns,
             coalesce(r.flow.node_name, r.node_name) AS node_text,
+            -- three uint32 counts at most
+            TRY(coalesce(r.flow.aggregate.ingress_flow_count, 0) + coalesce(r.flow.aggregate.egress_flow_count, 0)
+                + coalesce(r.flow.aggregate.unknown_direction_flow_count, 0)) AS aggregated,
             coalesce(r.flow.l4.TCP.source_port, r.flow.l4.UDP.source_port, r.flow.l4.SCTP.source_port) AS source_port,
             coalesce(r.flow.l4.TCP.destination_port, r.flow.l4.UDP.destination_port, r.flow.l4.SCTP.destination_port)
                 AS destination_port
@@ -320,11 +323,9 @@ def _parse_sql() -> str:
             nullif(f.l7.dns.query, '') AS dns_query,
             CASE WHEN f.l7.dns IS NOT NULL THEN
                  coalesce(f.l7.dns.rcode, CASE WHEN f.l7.type = 'RESPONSE' THEN 0 END) END AS dns_rcode,
-            coalesce(nullif(coalesce(f.aggregate.ingress_flow_count, 0) + coalesce(f.aggregate.egress_flow_count, 0)
-                     + coalesce(f.aggregate.unknown_direction_flow_count, 0), 0), 1) AS events,
-            CAST(coalesce(f.extensions.bytes + coalesce(f.extensions.previously_observed_bytes, 0),
-                          f.extensions.value.bytes + coalesce(f.extensions.value.previously_observed_bytes, 0)) AS BIGINT)
-                AS bytes,
+            coalesce(CASE WHEN aggregated BETWEEN 1 AND 12884901885 THEN aggregated END, 1) AS events,
+            TRY_CAST(coalesce(f.extensions.bytes + coalesce(f.extensions.previously_observed_bytes, 0),
+                f.extensions.value.bytes + coalesce(f.extensions.value.previously_observed_bytes, 0)) AS BIGINT) AS bytes,
             CASE WHEN len([] {policies}) > 0 THEN CAST(to_json(list_distinct(list_transform([] {policies},
                  lambda p: concat_ws('/', coalesce(p.kind, ''), coalesce(p.namespace, ''), coalesce(p.name, ''))))) AS VARCHAR)
                  END AS policies,
@@ -487,6 +488,8 @@ def _parse(con: duckdb.DuckDBPyConnection, landed: LandedObject, batch: Batch) -
     con.register("line_batches", reader)
     try:
         con.execute(_parse_sql())
+    except (duckdb.DataError, duckdb.InvalidInputException) as error:
+        raise FormatUnknown("the file can't be parsed", where=str(error)[:500], fix="report this file") from error
     finally:
         con.unregister("line_batches")
     if lines.broken:

@@ -132,12 +132,16 @@ _TYPED = """
     )
     SELECT * EXCLUDE (reason), CASE
         WHEN reason IS NOT NULL THEN reason
-        WHEN is_gap THEN NULL
+        WHEN is_gap AND coalesce(start_ns, 0) BETWEEN 0 AND 4102444800000000000
+            AND coalesce(end_ns, 0) BETWEEN 0 AND 4102444800000000000 THEN NULL
         WHEN start_ns IS NULL OR end_ns IS NULL THEN 'bad_value: start and end are missing or no numbers'
         WHEN end_ns < start_ns THEN 'bad_value: end is before start'
+        -- flow logs aggregate over ten minutes at most; 2100 is no date of theirs
+        WHEN end_ns - start_ns > 86400000000000 THEN 'bad_value: the record spans more than a day'
+        WHEN start_ns < 0 OR end_ns > 4102444800000000000 THEN 'bad_value: the time is out of range'
         WHEN source_ip IS NULL OR destination_ip IS NULL THEN 'bad_value: an address is missing or is none'
-        WHEN (bytes IS NULL AND bytes_text IS NOT NULL) OR bytes < 0 THEN 'bad_value: bytes is no count'
-        WHEN (packets IS NULL AND packets_text IS NOT NULL) OR packets < 0 THEN 'bad_value: packets is no count'
+        WHEN (bytes IS NULL AND bytes_text IS NOT NULL) OR bytes NOT BETWEEN 0 AND 1000000000000000 THEN 'bad_value: bytes is no count'
+        WHEN (packets IS NULL AND packets_text IS NOT NULL) OR packets NOT BETWEEN 0 AND 1000000000000000 THEN 'bad_value: packets is no count'
         WHEN (source_port IS NULL AND source_port_text IS NOT NULL) OR source_port NOT BETWEEN 0 AND 65535
           OR (destination_port IS NULL AND destination_port_text IS NOT NULL) OR destination_port NOT BETWEEN 0 AND 65535
             THEN 'bad_value: a port is no port'
@@ -255,6 +259,8 @@ def _parse(con: duckdb.DuckDBPyConnection, landed: LandedObject, batch: Batch, c
         if header:
             relation += f" WHERE line_number > {first_line}"
         con.execute(_TYPED.format(records=relation))
+    except (duckdb.DataError, duckdb.InvalidInputException) as error:
+        raise FormatUnknown("the file can't be parsed", where=str(error)[:500], fix="report this file") from error
     finally:
         con.unregister("line_batches")
     if lines.broken:

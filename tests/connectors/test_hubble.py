@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -387,3 +388,28 @@ def test_real_records_are_read_with_nothing_lost(shared_data: Path, tmp_path: Pa
     digits = Counter(len(str(f["time"]).partition(".")[2].rstrip("Z")) for f in expected)
     assert digits[9] + digits[6] + digits[0] == flows.height
     assert flows.filter(pl.col("time_ns") % 1000 != 0).height <= digits[9]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_b5_whatever_a_line_holds_it_is_counted(folder: Path, seed: int) -> None:
+    """Damaged, hostile and odd lines: nothing stops the file, every record is kept or set aside with its number."""
+    chance = random.Random(seed)
+    good = wrapped().encode()
+    odd: list[object] = [None, True, -1, 2**64, 1e300, "", "x" * 5000, [], {}, [[1]], {"a": None}, "\u0000", "\ud800"]
+    lines = [b"[" * 100_000, b'{"flow":' * 50_000, b'{"flow":{"time":"%s"}}' % (b"9" * 10_000)]
+    for _ in range(300):
+        line = bytearray(good)
+        for _ in range(chance.randrange(1, 4)):
+            line[chance.randrange(len(line))] = chance.randrange(256)
+        lines.append(bytes(line))
+        record = flow(aggregate={"ingress_flow_count": chance.choice(odd)}, extensions={"bytes": chance.choice(odd)})
+        record[chance.choice(list(record))] = chance.choice(odd)
+        lines.append(json.dumps({"flow": record, chance.choice(["lost_events", "x"]): chance.choice(odd)}).encode())
+    chance.shuffle(lines)
+    (folder / "a.log").write_bytes(good + b"\n" + b"\n".join(lines))
+    _, _, rejected, loads = staged(folder)
+    counts = loads.filter(pl.col("table_name") == FLOW).row(0, named=True)
+    physical = (good + b"\n" + b"\n".join(lines)).split(b"\n")
+    assert counts["rows_read"] == sum(1 for line in physical if line.strip(b" \t\r\n\v\f"))
+    assert rejected["line_number"].is_between(1, len(physical)).all()
+    assert rejected["line_number"].n_unique() == rejected.height == counts["rows_rejected"] > 0

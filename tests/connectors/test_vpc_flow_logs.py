@@ -100,12 +100,15 @@ def test_bad_lines_are_kept_with_their_numbers(folder: Path) -> None:
         8: LINE.replace("ACCEPT", "MAYBE"),
         9: LINE.replace(" 22 ", " 70000 "),
         10: LINE.replace("4249", "-5"),
+        11: LINE.replace("1418530070", "1518530070"),  # spans three years
+        12: LINE.replace("1418530010", "9223372036854775807").replace("1418530070", "9223372036854775807"),
+        13: LINE.replace("4249", "9223372036854775807"),
     }
     (folder / "a.log").write_text("\n".join([HEADER, *bad.values(), LINE]))
     flows, _, rejected, loads = staged(folder)
     assert flows.height == 1
     assert rejected["line_number"].sort().to_list() == list(bad)
-    assert loads.select("rows_read", "rows_kept", "rows_rejected", "rows_control").row(0) == (11, 1, 9, 1)
+    assert loads.select("rows_read", "rows_kept", "rows_rejected", "rows_control").row(0) == (14, 1, 12, 1)
 
 
 @pytest.mark.parametrize(
