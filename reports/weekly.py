@@ -105,8 +105,10 @@ def _comparison(
     elif known < 7:
         why = f"Only {known} of the 7 days of {before.name} were processed, so the weeks are not compared."
     matched = {one.currency: one for one in last}
+    published = data.publication(con, before)
     return {
         "before": before.name,
+        "restated": published["revision"] if published is not None and published["revision"] > 1 else None,
         "why": why,
         "tables": [] if why else [sections.week_over_week(one, matched.get(one.currency)) for one in this],
     }

@@ -431,6 +431,15 @@ def test_r2_a_restated_week_says_what_changed_and_why(mart: Warehouse, tmp_path:
     assert "restated" not in other.sections
 
 
+def test_r2_a_comparison_with_a_restated_week_says_so(mart: Warehouse, tmp_path: Path) -> None:
+    publish(mart, tmp_path, NOW, WINDOW)
+    mart.con.execute("UPDATE mart.fact_gpu_hours SET effective_cost = effective_cost + 1 WHERE date = '2026-11-12'")
+    publish(mart, tmp_path, NOW, WINDOW)
+    with open_published(tmp_path) as published:
+        said = Page(render_week(published.connection, WEEK))["change"]
+    assert "2026-W46 stands here as restated (revision 2)" in said
+
+
 def test_the_report_is_replaced_in_one_step(mart: Warehouse, tmp_path: Path) -> None:
     out = tmp_path / "week.html"
     out.write_text("old", encoding="utf-8")
