@@ -44,8 +44,8 @@ class Parameters:
     unreleased_min_gpu_hours: float = 1.0
     billed_floor: dict[str, float] = field(default_factory=lambda: {"USD": 1.0})
     billed_ratio: float = 0.01
-    # label pairs that name a job where no framework does: (job label, role label)
-    plain_job_labels: tuple[tuple[str, str], ...] = (("app", "role"),)
+    # label pairs by which the user names jobs that no framework names: (job label, role label); they come first
+    plain_job_labels: tuple[tuple[str, str], ...] = ()
     # pod labels whose value declares a zone (P4: kept apart from the zone that the pod runs in)
     declared_zone_labels: tuple[str, ...] = ("zone", "topology.zone")
     system_namespaces: tuple[str, ...] = (
