@@ -101,8 +101,10 @@ def _settled(warehouse: Warehouse, held: Held) -> dict[str, Any]:
     if row["confidence"] in ("complete", "impact_unmeasured"):
         unknown = impact.gpu_hours == 0 and _unmeasured(warehouse, held)
         row["confidence"] = "impact_unmeasured" if unknown else "complete"
+    for name in ("evidence", "counter_evidence"):
+        row[name] = _counted_again(warehouse, row[name])
     if row["kind"] in _CAUSES and not held.full.empty:
-        row["evidence"] = _with_cost_lines(warehouse, held)
+        row["evidence"] = _with_cost_lines(warehouse, held, row["evidence"])
     return {name: row[name] for name in TABLES["core.finding"].column_names}
 
 
@@ -120,7 +122,12 @@ def _unmeasured(warehouse: Warehouse, held: Held) -> bool:
     return share is None or share > 0.5
 
 
-def _with_cost_lines(warehouse: Warehouse, held: Held) -> str:
+def _counted_again(warehouse: Warehouse, evidence: str) -> str:
+    """Evidence with today's counts: causes cut states anew after a finding opened."""
+    return evidence_json(kept(observe(warehouse, item["what"], item["query"]) for item in json.loads(evidence)))
+
+
+def _with_cost_lines(warehouse: Warehouse, held: Held, evidence: str) -> str:
     """The row's evidence, with the parts of bill lines that paid for its cause in the hours of its spans."""
     low, high = held.spans[0][0], held.spans[-1][1]
     lines = observe(
@@ -130,7 +137,7 @@ def _with_cost_lines(warehouse: Warehouse, held: Held) -> str:
         f" AND cause IN {text_list(_CAUSES[held.row['kind']])} AND ts_to_ns(hour_utc) < {high}"
         f" AND ts_to_ns(hour_utc) + 3600000000000 > {low}",
     )
-    before = [item for item in json.loads(held.row["evidence"]) if item["what"] != lines.what]
+    before = [item for item in json.loads(evidence) if item["what"] != lines.what]
     return json.dumps([*before, *json.loads(evidence_json(kept([lines])))])
 
 

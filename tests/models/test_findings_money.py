@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.engine.warehouse import Warehouse
-from models.findings import build_fact_finding, build_finding_money, insufficient_runs
+from models.findings import build_fact_finding, build_finding_money, build_findings, insufficient_runs
 from models.parameters import Parameters
 from tests.models.finding_world import (
     DAY,
@@ -18,6 +18,7 @@ from tests.models.finding_world import (
     WINDOW,
     ZONE_B,
     at,
+    check_evidence,
     cost_line,
     covered,
     find,
@@ -228,3 +229,21 @@ def test_t6_a_run_without_any_evidence_is_listed_as_insufficient(
     seen = [row | {"events": events} for row in covered()]
     load(warehouse, world(core__gpu_state_segment=[segment(0, 60, state)], core__flow_coverage_hourly=seen))
     assert insufficient_runs(warehouse).rows() == ([(JOB, 8.0)] if listed else [])
+
+
+def test_f2_evidence_is_counted_again_after_causes_cut_the_states(warehouse: Warehouse) -> None:
+    tables = blocked_tables()
+    tables["core.gpu_state_segment"] = [segment(0, 60, "idle")]
+    load(warehouse, tables)
+    build_findings(warehouse, WINDOW, Parameters())
+    warehouse.con.execute("DELETE FROM core.gpu_state_segment")
+    cut = [
+        segment(0, 30, "idle", cause="blocked_by_policy"),
+        segment(30, 40, "idle"),
+        segment(40, 60, "idle", cause="pause"),
+    ]
+    load(warehouse, {"core.zone": [], "core.node_life": [], "core.gpu_state_segment": cut})
+    build_finding_money(warehouse, WINDOW, Parameters())
+    (row,) = warehouse.table("core.finding").iter_rows(named=True)
+    check_evidence(warehouse, row)
+    assert [item["rows"] for item in json.loads(row["evidence"]) if "stood idle" in item["what"]] == [3]

@@ -22,7 +22,7 @@ WITH traffic AS (
         traffic.peer_resolved_by,
         traffic.source_zone_key,
         traffic.destination_zone_key,
-        CAST(CASE WHEN traffic.basis = 'flow_share' THEN traffic.weight * 1000000 ELSE coalesce(traffic.bytes, traffic.weight) END AS HUGEINT)
+        CAST(CASE WHEN traffic.basis = 'flow_share' THEN traffic.weight * 1000 ELSE coalesce(traffic.bytes, traffic.weight) END AS HUGEINT)
             AS units,
         CASE WHEN traffic.basis = 'flow_share' THEN NULL ELSE CAST(coalesce(traffic.bytes, traffic.weight) AS HUGEINT) END AS bytes,
         CAST(traffic.coverage * 1000000 AS BIGINT) AS coverage_millionths
