@@ -244,6 +244,6 @@ def test_f2_evidence_is_counted_again_after_causes_cut_the_states(warehouse: War
     ]
     load(warehouse, {"core.zone": [], "core.node_life": [], "core.gpu_state_segment": cut})
     build_finding_money(warehouse, WINDOW, Parameters())
-    (row,) = warehouse.table("core.finding").iter_rows(named=True)
+    row = next(row for row in warehouse.table("core.finding").iter_rows(named=True) if row["kind"] == "blocked")
     check_evidence(warehouse, row)
     assert [item["rows"] for item in json.loads(row["evidence"]) if "stood idle" in item["what"]] == [3]
