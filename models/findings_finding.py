@@ -16,7 +16,7 @@ import polars as pl
 
 from models.contracts import TABLES
 from models.engine.warehouse import Warehouse
-from models.parameters import DAY_NS
+from models.parameters import DAY_NS, SECOND_NS
 
 Span = tuple[int, int]
 FOREVER_NS = 2**62
@@ -210,6 +210,20 @@ class Run:
             for pod in self.members
             if pod["held_from_ns"] is not None and pod["held_from_ns"] <= instant_ns < (pod["held_to_ns"] or FOREVER_NS)
         ]
+
+
+# GPU series end within one sampling interval of each other (G2: at most five minutes)
+TELEMETRY_SLACK_NS = 300 * SECOND_NS
+TELEMETRY_TIMES = (
+    "SELECT cluster, to_ns AS at_ns FROM core.gpu_state_segment WHERE job_key <> -1 AND state <> 'unmeasured'"
+)
+
+
+def closed_at(run: Run, end_ns: int, known_to_ns: int) -> int | None:
+    """The end of what GPU states show; None when it reaches the end of what is known and the run is not over."""
+    ended_ns = run.ended_ns()
+    over = ended_ns is not None and ended_ns <= end_ns + TELEMETRY_SLACK_NS
+    return end_ns if over or end_ns + TELEMETRY_SLACK_NS < known_to_ns else None
 
 
 def load_runs(warehouse: Warehouse, job_keys: Iterable[int]) -> dict[int, Run]:

@@ -15,11 +15,13 @@ from models.engine.warehouse import Warehouse
 from models.findings_finding import (
     FOREVER_NS,
     MEMBERS_SQL,
+    TELEMETRY_TIMES,
     Evidence,
     Finding,
     Run,
     Span,
     clock,
+    closed_at,
     horizons,
     intersect,
     kept,
@@ -43,7 +45,6 @@ BASELINE_BACK_NS = 30 * DAY_NS
 # a connection whose sightings begin or end this near the edge of a window was live throughout it
 LIVE_SLACK_NS = MINUTE_NS
 EFA = "vpc.amazonaws.com/efa"
-_SEGMENT_TIMES = "SELECT cluster, to_ns AS at_ns FROM core.gpu_state_segment WHERE job_key <> -1"
 _POD_TIMES = "SELECT cluster, last_seen_ns AS at_ns FROM core.pod_life"
 
 
@@ -241,14 +242,14 @@ def find_stalled(warehouse: Warehouse, parameters: Parameters) -> list[Finding]:
     jobs = warehouse.query(
         "SELECT DISTINCT job_key FROM core.gpu_state_segment WHERE state = 'comm_stall' AND job_key <> -1"
     )["job_key"].to_list()
-    runs, known_to = load_runs(warehouse, jobs), horizons(warehouse, _SEGMENT_TIMES)
+    runs, known_to = load_runs(warehouse, jobs), horizons(warehouse, TELEMETRY_TIMES)
     wait_ns = parameters.stalled_min_seconds * SECOND_NS
     findings = []
     for run in runs.values():
         spans = [span for span in all_stalled(segments_of(warehouse, [run.key])) if length([span]) >= wait_ns]
         if not spans:
             continue
-        closed_ns = None if spans[-1][1] >= known_to[run.job["cluster"]] else spans[-1][1]
+        closed_ns = closed_at(run, spans[-1][1], known_to[run.job["cluster"]])
         finding = Finding(
             "stalled", run.job["cluster"], run.key, spans[0][0], spans[0][0] + wait_ns, closed_ns, spans,
             f"{run.title}: all of its GPUs waited in communication together, first at {clock(spans[0][0])}.",

@@ -11,10 +11,12 @@ from typing import Any
 from models.engine.warehouse import Warehouse
 from models.findings_finding import (
     MEMBERS_SQL,
+    TELEMETRY_TIMES,
     Finding,
     Run,
     Span,
     clock,
+    closed_at,
     horizons,
     kept,
     load_runs,
@@ -30,7 +32,6 @@ WAITING_CAUSES = ("waiting_for_members", "restarting")
 RELEASE_CAUSES = ("finished_not_released",)
 # two stretches of one wait: a restart between them is part of it
 EPISODE_GAP_NS = 5 * MINUTE_NS
-_SEGMENT_TIMES = "SELECT cluster, to_ns AS at_ns FROM core.gpu_state_segment WHERE job_key <> -1"
 
 
 def find_waiting(warehouse: Warehouse, parameters: Parameters) -> list[Finding]:
@@ -79,7 +80,7 @@ def _runs(warehouse: Warehouse, causes: tuple[str, ...]) -> list[tuple[Run, list
     by_job: dict[int, list[dict[str, Any]]] = {}
     for segment in segments:
         by_job.setdefault(segment["job_key"], []).append(segment)
-    runs, known_to = load_runs(warehouse, by_job), horizons(warehouse, _SEGMENT_TIMES)
+    runs, known_to = load_runs(warehouse, by_job), horizons(warehouse, TELEMETRY_TIMES)
     return [(run, by_job[run.key], known_to[run.job["cluster"]]) for run in runs.values()]
 
 
@@ -108,7 +109,7 @@ def _reached(segments: list[dict[str, Any]], gpu_ns: float) -> int | None:
 
 def _finding(kind: str, run: Run, episodes: list[tuple[Span, int]], known_to_ns: int) -> Finding:
     spans = [span for span, _ in episodes]
-    closed_ns = None if spans[-1][1] >= known_to_ns else spans[-1][1]
+    closed_ns = closed_at(run, spans[-1][1], known_to_ns)
     return Finding(kind, run.job["cluster"], run.key, spans[0][0], episodes[0][1], closed_ns, spans, "")
 
 

@@ -222,11 +222,14 @@ def _label_remedy(
         label_paths = " and ".join(
             template_path(run.job["kind"], role).replace("template.spec", "template.metadata.labels") for role in roles
         )
-        others = " and ".join(f"the {role}" for role in roles)
-        return (
-            f"{pin(run, target, roles)} The pin alone does not open the door: it keys on the pod label `{key}`"
-            f" ({names}), so set `{key}: {wanted}` on {others} too ({label_paths}), as on the pods that already run there."
+        words = (
+            f"The door keys on the pod label `{key}` ({names}): set `{key}: {wanted}` on"
+            f" {' and '.join(f'the {role}' for role in roles)} ({label_paths}), as on the pods that run in that zone."
         )
+        if all(pod["zone_key"] == target.zone_key for pod in moved):
+            return f"{words} They already run in zone {target.zone}: only the label is wrong."
+        pinned = roles if roles == ("coordinator",) else ("coordinator", "worker")
+        return f"{pin(run, target, pinned)} The pin alone does not open the door. {words}"
     return None
 
 

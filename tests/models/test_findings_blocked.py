@@ -233,6 +233,13 @@ def test_f2_a_door_that_keys_on_a_label_needs_the_label_and_the_pin(warehouse: W
     assert "pread" not in remedy
 
 
+def test_f2_a_coordinator_in_the_right_zone_with_the_wrong_label_needs_no_pin(warehouse: Warehouse) -> None:
+    mislabelled = pod("m0", role="coordinator", labels=json.dumps({"role": "coordinator", "zone": "zone-b"}))
+    tables = world(core__pod_life=[pod("w0"), mislabelled], staging__policy_observation=zone_policies())
+    remedy = find(warehouse, tables)["blocked"]["remedy"]
+    assert "Pin" not in remedy and "`zone: zone-a`" in remedy and "only the label is wrong" in remedy
+
+
 def test_f2_a_label_change_that_would_not_open_the_door_is_not_offered(warehouse: Warehouse) -> None:
     closed = [policy("deny", {"zone": "zone-a"}, [{"app": "metrics"}])]
     remedy = find(warehouse, world(staging__policy_observation=closed))["blocked"]["remedy"]
