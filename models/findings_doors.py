@@ -15,6 +15,8 @@ from models.engine.warehouse import Warehouse
 from models.findings_finding import rows_of
 
 NAMESPACE_KEY = "io.kubernetes.pod.namespace"
+# labels that Cilium gives every pod, with values that no pod object states
+_ALWAYS_THERE = {"io.cilium.k8s.policy.cluster", "io.cilium.k8s.policy.serviceaccount"}
 _SOURCES = ("k8s:", "any:")
 # peers that name no pod of the cluster: they neither open nor close a door between two pods
 _NOT_PODS = {"toCIDR", "toCIDRSet", "fromCIDR", "fromCIDRSet", "toFQDNs", "icmps"}
@@ -83,26 +85,28 @@ def _bare(key: str) -> str:
 
 
 def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool | None:
-    """A Kubernetes label selector against labels; None when it uses what can't be known here."""
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if _bare(key).startswith("reserved:") or "namespace.labels" in key:
-            return None
-        if labels.get(_bare(key)) != value:
-            return False
-    for expression in selector.get("matchExpressions") or []:
-        key, operator = _bare(expression["key"]), expression["operator"]
-        values = expression.get("values") or []
-        holds = {
-            "In": key in labels and labels[key] in values,
-            "NotIn": key not in labels or labels[key] not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }.get(operator)
-        if "namespace.labels" in key or holds is None:
-            return None
-        if not holds:
-            return False
-    return True
+    """A Kubernetes label selector against labels; None when it rests on what can't be known here."""
+    held = [
+        _requirement(_bare(key), "In", [value], labels) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    held += [
+        _requirement(_bare(one["key"]), one["operator"], one.get("values") or [], labels)
+        for one in selector.get("matchExpressions") or []
+    ]
+    return False if False in held else None if None in held else True
+
+
+def _requirement(key: str, operator: str, values: list[str], labels: dict[str, str]) -> bool | None:
+    if key in _ALWAYS_THERE and operator in ("Exists", "DoesNotExist"):
+        return operator == "Exists"
+    if key in _ALWAYS_THERE or key.startswith("reserved:") or "namespace.labels" in key:
+        return None
+    return {
+        "In": key in labels and labels[key] in values,
+        "NotIn": key not in labels or labels[key] not in values,
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }.get(operator)
 
 
 def rules(kind: str, document: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:

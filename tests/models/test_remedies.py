@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from models.engine.warehouse import Warehouse
-from models.findings_doors import End, door_open, load_policies
+from models.findings_doors import End, Policy, door_open, load_policies
 from models.findings_finding import load_runs
 from models.remedies import TEMPLATES, best_zone, for_split
 from tests.models.finding_world import JOB, TEN, ZONE_A, ZONE_B, job, load, node, pod, policy, zone_policies
@@ -147,3 +149,59 @@ def test_d2_kubernetes_doors_open_closed_or_unknown(
     warehouse: Warehouse, spec: dict[str, Any], answer: bool | None
 ) -> None:
     assert opens(warehouse, with_spec(spec, "NetworkPolicy")) is answer
+
+
+# --- the oracle: published policies with the verdicts of Cilium's own tests and of the lab --------------------------
+NAMESPACE = "cilium-test"
+
+
+def published(shared_data: Path, names: list[str], namespace: str) -> list[Policy]:
+    """Policies of real YAML files, without Go templates."""
+    found = []
+    for name in names:
+        (path,) = (shared_data / "policies").glob(f"*/{name}.yaml")
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if document is not None:
+                found.append(Policy("c", document["kind"], namespace, document["metadata"]["name"], [(0, document)]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("client_zone", "server_zone", "answer"),
+    [("zone-a", "zone-b", False), ("zone-a", "zone-a", True), ("zone-a", None, False)],
+)
+def test_d2_the_labs_doors_key_on_the_label_zone(
+    shared_data: Path, client_zone: str, server_zone: str | None, answer: bool
+) -> None:
+    policies = published(shared_data, ["topology-network-policy"], "ml-demo")
+    worker = End("ml-demo", {"app": "ml-training", "role": "gpu-worker", "zone": client_zone})
+    zone = {"zone": server_zone} if server_zone else {}
+    coordinator = End("ml-demo", {"app": "ml-training", "role": "coordinator", **zone})
+    assert door_open(policies, worker, coordinator, 9999, "TCP", TEN) is answer
+
+
+CLIENT = End(NAMESPACE, {"kind": "client", "name": "client"})
+CLIENT_2 = End(NAMESPACE, {"kind": "client", "name": "client2", "other": "client"})
+ECHO = End(NAMESPACE, {"kind": "echo", "name": "echo-same-node", "other": "echo"})
+
+
+@pytest.mark.parametrize(
+    ("names", "client", "server", "answer"),
+    [
+        (["deny-all-ingress"], CLIENT, ECHO, False),
+        (["deny-all-egress"], CLIENT, ECHO, False),
+        (["allow-cluster-entity"], CLIENT, ECHO, True),
+        (["client-ingress-from-client2"], CLIENT_2, CLIENT, True),
+        (["client-ingress-from-client2"], ECHO, CLIENT, False),
+        (["echo-ingress-from-other-client"], CLIENT_2, ECHO, True),
+        (["echo-ingress-from-other-client"], CLIENT, ECHO, False),
+        (["client-egress-to-echo"], CLIENT, ECHO, True),
+        (["client-egress-to-echo"], CLIENT, CLIENT_2, False),
+        (["allow-all-egress", "allow-all-ingress", "client-egress-to-echo-expression-deny"], CLIENT, ECHO, False),
+        (["allow-all-egress", "allow-all-ingress", "client-egress-to-echo-expression-deny"], CLIENT_2, ECHO, True),
+    ],
+)
+def test_d2_doors_agree_with_ciliums_own_connectivity_tests(
+    shared_data: Path, names: list[str], client: End, server: End, answer: bool
+) -> None:
+    assert door_open(published(shared_data, names, NAMESPACE), client, server, 8080, "TCP", TEN) is answer
