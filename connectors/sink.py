@@ -7,6 +7,8 @@ record, written last: a kill in the middle leaves data files that no load record
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -202,6 +204,19 @@ class Lake:
 
     def load_files(self) -> list[Path]:
         return sorted((self.root / "load").glob("*.parquet"))
+
+
+def keep_as_received(lake: Lake, landed: LandedObject) -> Path:
+    """Copy a bill's object to landing, immutable: the independent total is computed from it (N6)."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", landed.location.rsplit("/", 1)[-1])
+    folder = re.sub(r"[^A-Za-z0-9._-]", "_", landed.source.name)
+    target = lake.root.parent / "landing" / folder / f"{landed.object_id}-{name}"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".partial")
+        shutil.copyfile(landed.path, partial)
+        partial.rename(target)
+    return target
 
 
 def _write_whole(frame: pl.DataFrame, target: Path) -> None:
