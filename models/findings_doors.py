@@ -53,7 +53,9 @@ class Policy:
         """Does any version select a pod with these labels?"""
         end = End(namespace, labels)
         return any(
-            selects(self, subject, end) for _, document in self.versions for subject, _ in rules(self.kind, document)
+            selects(self, subject, end) is True
+            for _, document in self.versions
+            for subject, _ in rules(self.kind, document)
         )
 
 
@@ -116,10 +118,10 @@ def rules(kind: str, document: dict[str, Any]) -> list[tuple[dict[str, Any], dic
     return [(spec[subject] or {}, spec) for spec in specs if subject in spec]
 
 
-def selects(policy: Policy, subject: dict[str, Any], end: End) -> bool:
+def selects(policy: Policy, subject: dict[str, Any], end: End) -> bool | None:
     if policy.kind != "CiliumClusterwideNetworkPolicy" and policy.namespace != end.namespace:
         return False
-    return matches(subject, _identity(end)) is True
+    return matches(subject, _identity(end))
 
 
 def _identity(end: End) -> dict[str, str]:
@@ -147,7 +149,9 @@ def _one_door(
     closed_by_default, allowed, unknown = False, False, False
     for policy in policies:
         for selector, rule in rules(policy.kind, policy.at(at_ns)):
-            if not selects(policy, selector, subject):
+            selected = selects(policy, selector, subject)
+            if selected is not True:
+                unknown = unknown or selected is None
                 continue
             if policy.kind == "NetworkPolicy":
                 if not _kubernetes_section(rule, direction):
