@@ -51,16 +51,16 @@ _STEPS = ("line", "pair", "traffic", "slot", "weight", "only_flows")
 def build_transfer_cost(warehouse: Warehouse, window: Window, parameters: Parameters) -> None:
     """Fill core.transfer_cost for the window's days. Each line's parts sum exactly to its billed and effective cost."""
     bound = {**window.parameters(), "dedicated_accounts": _dedicated_accounts(warehouse)}
-    _temp_frame(warehouse, "transfer_unit", _units(parameters))
-    _temp_frame(
-        warehouse, "uncharged_direction", pl.DataFrame(UNCHARGED, schema=["provider", "direction"], orient="row")
-    )
-    for step in _STEPS:
-        _temp_sql(warehouse, f"transfer_{step}", load_sql(f"core.transfer_cost__{step}"), bound)
-    warehouse.run_sql_model("core.transfer_cost", bound, window=window)
-    for name in ("unit", *_STEPS):
-        warehouse.con.execute(f"DROP TABLE IF EXISTS temp.transfer_{name}")
-    warehouse.con.execute("DROP TABLE IF EXISTS temp.uncharged_direction")
+    names = ["transfer_unit", "uncharged_direction", *(f"transfer_{step}" for step in _STEPS)]
+    try:
+        warehouse.scratch_frame("transfer_unit", _units(parameters))
+        uncharged = pl.DataFrame(UNCHARGED, schema=["provider", "direction"], orient="row")
+        warehouse.scratch_frame("uncharged_direction", uncharged)
+        for step in _STEPS:
+            warehouse.scratch_sql(f"transfer_{step}", load_sql(f"core.transfer_cost__{step}"), bound)
+        warehouse.run_sql_model("core.transfer_cost", bound, window=window)
+    finally:
+        warehouse.drop_scratch(*names)
 
 
 def measured_over_billed(warehouse: Warehouse) -> pl.DataFrame:
@@ -88,19 +88,6 @@ def _units(parameters: Parameters) -> pl.DataFrame:
 def _dedicated_accounts(warehouse: Warehouse) -> list[str]:
     texts = warehouse.query("SELECT accounts FROM staging.cluster WHERE accounts IS NOT NULL")["accounts"]
     return sorted({str(account) for text in texts for account in json.loads(text)})
-
-
-def _temp_frame(warehouse: Warehouse, name: str, frame: pl.DataFrame) -> None:
-    warehouse.con.register("incoming_rows", frame.to_arrow())
-    try:
-        warehouse.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming_rows")
-    finally:
-        warehouse.con.unregister("incoming_rows")
-
-
-def _temp_sql(warehouse: Warehouse, name: str, select: str, bound: dict[str, object]) -> None:
-    used = {key: value for key, value in bound.items() if f"${key}" in select}
-    warehouse.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {select}", used or None)
 
 
 MODELS: tuple[Model, ...] = (
