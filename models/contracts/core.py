@@ -413,6 +413,7 @@ GPU_STATE_SEGMENT = Table(
         work double            -- F4 work: tensor, else power; null when not measured
         weight! double         -- GPUs that the stretch counts for (fractions, MIG)
         provisional! bool
+        early_cause text       -- the cause before findings were known; what `gpu_causes` starts from
     """),
 )
 
