@@ -539,7 +539,7 @@ def test_p3_is_a_setting(world: Warehouse) -> None:
 
 
 # --- parity with a plain program -------------------------------------------------------------------------------------
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     cuts=st.lists(st.integers(0, 7200), min_size=2, max_size=8, unique=True).map(sorted),
     gaps=st.lists(st.booleans(), min_size=8, max_size=8),
