@@ -13,6 +13,7 @@ import polars as pl
 
 from models.engine.run import Model
 from models.engine.warehouse import Warehouse, Window, load_sql
+from models.money import split_sql
 from models.parameters import Parameters
 
 GIBIBYTE = 2**30
@@ -45,19 +46,23 @@ UNCHARGED: tuple[tuple[str, str], ...] = (
 MISMATCH_RATIOS = (1.074, 0.931)
 MISMATCH_TOLERANCE = 0.01
 
-_STEPS = ("line", "pair", "traffic", "slot", "weight", "only_flows")
+_STEPS = ("line", "pair", "traffic", "slot", "weight", "only_flows", "share")
+_SPLIT = split_sql(
+    "transfer_share", group=("line_id",), key=("pair_key",), weight="weight", amounts=("billed_cost", "effective_cost")
+)
 
 
 def build_transfer_cost(warehouse: Warehouse, window: Window, parameters: Parameters) -> None:
     """Fill core.transfer_cost for the window's days. Each line's parts sum exactly to its billed and effective cost."""
     bound = {**window.parameters(), "dedicated_accounts": _dedicated_accounts(warehouse)}
-    names = ["transfer_unit", "uncharged_direction", *(f"transfer_{step}" for step in _STEPS)]
+    names = ["transfer_unit", "uncharged_direction", "transfer_split", *(f"transfer_{step}" for step in _STEPS)]
     try:
         warehouse.scratch_frame("transfer_unit", _units(parameters))
         uncharged = pl.DataFrame(UNCHARGED, schema=["provider", "direction"], orient="row")
         warehouse.scratch_frame("uncharged_direction", uncharged)
         for step in _STEPS:
             warehouse.scratch_sql(f"transfer_{step}", load_sql(f"core.transfer_cost__{step}"), bound)
+        warehouse.scratch_sql("transfer_split", _SPLIT)
         warehouse.run_sql_model("core.transfer_cost", bound, window=window)
     finally:
         warehouse.drop_scratch(*names)

@@ -34,7 +34,8 @@ def line(hour: int | None = 10, **changes: Any) -> dict[str, Any]:
         "billing_account": "payer", "sub_account": "acct", "cluster_key": -1, "node_key": NODE, "region": "us-east-1",
         "resource_id": "i-1", "charge_scope": "inter_az_transfer", "scope_certain": True, "direction": "out",
         "charge_category": "Usage", "quantity": Decimal(10), "unit": "GB", "billed_cost": Decimal("0.1"),
-        "effective_cost": Decimal("0.1"), "currency": "USD",
+        "effective_cost": Decimal("0.1"),
+        "rejected": False, "currency": "USD",
     }  # fmt: skip
     return row | changes
 

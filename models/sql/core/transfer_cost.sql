@@ -1,5 +1,5 @@
 -- One inter-AZ bill line and pair of ends that got a part of it, or residual with a reason; then volume that is not charged (A2).
--- Parts of a line sum to it at 12 places: whole units by weight, the units left over to the largest remainders, ties by key (N4).
+-- Parts of a line sum to it at 12 places (`transfer_split`, N4).
 WITH pair AS (
     SELECT DISTINCT ON (date, pair_key)
         date, pair_key, node_key, basis, reason, job_key, role, resolved_by, peer_job_key, peer_role, peer_name, peer_resolved_by,
@@ -8,49 +8,6 @@ WITH pair AS (
             / CAST(sum(units) OVER (PARTITION BY date, pair_key) AS DOUBLE) / 1e6 AS coverage
     FROM transfer_pair
     ORDER BY date, pair_key, hour
-),
-weighed AS (
-    SELECT line.line_id, weight.pair_key, weight.weight
-    FROM transfer_line AS line
-    JOIN transfer_weight AS weight
-      ON weight.entity = line.entity AND weight.metered = line.metered AND weight.date = line.date AND weight.slot = line.slot
-    WHERE line.whole_reason IS NULL
-),
-shared AS (
-    SELECT line_id, pair_key, weight FROM weighed
-    UNION ALL
-    SELECT line_id, -1, CAST(1 AS HUGEINT) FROM transfer_line WHERE line_id NOT IN (SELECT line_id FROM weighed)
-),
-total AS (
-    SELECT
-        shared.*,
-        CAST(sum(weight) OVER (PARTITION BY shared.line_id) AS HUGEINT) AS total_weight,
-        abs(line.billed_units) AS billed_units,
-        abs(line.effective_units) AS effective_units
-    FROM shared
-    JOIN transfer_line AS line ON line.line_id = shared.line_id
-),
-whole AS (
-    SELECT
-        *,
-        billed_units * weight // total_weight AS billed_whole,
-        effective_units * weight // total_weight AS effective_whole,
-        row_number() OVER (PARTITION BY line_id ORDER BY billed_units * weight % total_weight DESC, pair_key) AS billed_rank,
-        row_number() OVER (PARTITION BY line_id ORDER BY effective_units * weight % total_weight DESC, pair_key) AS effective_rank
-    FROM total
-),
-split AS (
-    SELECT
-        line_id, pair_key, weight, total_weight,
-        billed_whole
-            + CASE
-                WHEN billed_rank <= billed_units - CAST(sum(billed_whole) OVER (PARTITION BY line_id) AS HUGEINT) THEN 1 ELSE 0
-            END AS billed_units,
-        effective_whole
-            + CASE
-                WHEN effective_rank <= effective_units - CAST(sum(effective_whole) OVER (PARTITION BY line_id) AS HUGEINT) THEN 1 ELSE 0
-            END AS effective_units
-    FROM whole
 ),
 charged AS (
     SELECT
@@ -74,11 +31,10 @@ charged AS (
                 * greatest(1.0, CAST(slot.day_bytes AS DOUBLE) / CAST(slot.day_charged_bytes AS DOUBLE))
         END AS metered_bytes,
         CASE
-            WHEN line.is_usage THEN CAST(line.quantity AS DOUBLE) * (CAST(split.weight AS DOUBLE) / CAST(split.total_weight AS DOUBLE))
+            WHEN line.is_usage THEN CAST(line.quantity AS DOUBLE) * (CAST(split.weight AS DOUBLE) / CAST(split.line_weight AS DOUBLE))
         END AS billed_gb,
-        CAST(sign(line.billed_units) * split.billed_units AS DECIMAL(38, 0)) * CAST('0.000000000001' AS DECIMAL(12, 12)) AS billed_cost,
-        CAST(sign(line.effective_units) * split.effective_units AS DECIMAL(38, 0)) * CAST('0.000000000001' AS DECIMAL(12, 12))
-            AS effective_cost,
+        split.billed_cost_part AS billed_cost,
+        split.effective_cost_part AS effective_cost,
         line.currency,
         coalesce(pair.basis, CASE WHEN slot.mode = 'bytes' THEN slot.byte_basis END, 'none') AS basis,
         CASE
@@ -98,7 +54,7 @@ charged AS (
             WHEN line.entity LIKE 'scope:%' AND only_flows.line_id IS NOT NULL THEN 'no_resource_id'
             ELSE 'no_evidence'
         END AS reason
-    FROM split
+    FROM transfer_split AS split
     JOIN transfer_line AS line ON line.line_id = split.line_id
     LEFT JOIN transfer_slot AS slot
       ON slot.entity = line.entity AND slot.metered = line.metered AND slot.date = line.date AND slot.slot = line.slot

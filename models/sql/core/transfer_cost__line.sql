@@ -58,8 +58,8 @@ SELECT
     END AS quantity_bytes,
     list_contains($dedicated_accounts, coalesce(line.sub_account, '')) AS dedicated,
     line.currency,
-    CAST(line.billed_cost * 1000000000000 AS HUGEINT) AS billed_units,
-    CAST(line.effective_cost * 1000000000000 AS HUGEINT) AS effective_units
+    line.billed_cost,
+    line.effective_cost
 FROM line
 LEFT JOIN known_placement AS known ON known.date = line.date AND known.provider = line.cloud
 LEFT JOIN transfer_unit AS unit
