@@ -129,10 +129,10 @@ def _read(con: duckdb.DuckDBPyConnection, landed: LandedObject, batch: Batch) ->
         raise BillUnreadable(
             "the file has no rows", where=landed.location, fix="check the export: an empty bill is an error"
         )
-    if counts.kept:
+    if counts.read:  # rejected rows go along, repaired and marked: their money must reach the ledger (B5)
         target = batch.scratch(landed, LINE)
         con.execute(
-            f"COPY (SELECT {TABLES[LINE].cast_list()} FROM mapped WHERE problem IS NULL ORDER BY row_number)"
+            f"COPY (SELECT {TABLES[LINE].cast_list()} FROM mapped ORDER BY row_number)"
             f" TO {_quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
         )
     return counts.read
@@ -203,20 +203,34 @@ def _select(landed: LandedObject, by_name: dict[str, str], reader: str) -> str:
                 AS x_instance_type,
             {text("x_ServiceCode")} AS x_service_code
         FROM {reader}
+    ),
+    judged AS (
+        SELECT
+            *,
+            CASE WHEN charge_period_start IS NULL THEN 'bad_value: ChargePeriodStart is missing or no date'
+                 WHEN charge_category IS NULL THEN 'bad_value: ChargeCategory is missing'
+                 WHEN billing_account_id IS NULL THEN 'bad_value: BillingAccountId is missing'
+                 WHEN stated_end < charge_period_start THEN 'bad_value: ChargePeriodEnd lies before ChargePeriodStart'
+            END AS problem,
+            concat_ws(' | ', billing_account_id, charge_category, charge_description, CAST(billed_cost AS VARCHAR),
+                billing_currency) AS raw
+        FROM cells
     )
     SELECT
+        * REPLACE (
+            coalesce(billing_account_id, 'unknown') AS billing_account_id,
+            coalesce(charge_period_start, billing_period_start) AS charge_period_start,
+            coalesce(charge_category, 'Adjustment') AS charge_category,
+            coalesce(billing_period_end, billing_period_start) AS billing_period_end
+        ),
         substr(sha256('{landed.object_id}' || strftime(billing_period_start, '%Y-%m') || provider), 1, 32) AS delivery_id,
-        '{landed.object_id}' AS object_id, cells.*,
+        '{landed.object_id}' AS object_id,
         strftime(billing_period_start, '%Y-%m') AS billing_period,
-        coalesce(stated_end, charge_period_start) AS charge_period_end,
-        CASE WHEN stated_end IS NULL THEN 'charge_period_end taken from its start' END AS x_source_changes,
-        CASE WHEN charge_period_start IS NULL THEN 'bad_value: ChargePeriodStart is missing or no date'
-             WHEN charge_category IS NULL THEN 'bad_value: ChargeCategory is missing'
-             WHEN billing_account_id IS NULL THEN 'bad_value: BillingAccountId is missing'
-             WHEN stated_end < charge_period_start THEN 'bad_value: ChargePeriodEnd lies before ChargePeriodStart'
-        END AS problem,
-        concat_ws(' | ', billing_account_id, charge_category, charge_description, CAST(billed_cost AS VARCHAR), billing_currency) AS raw
-    FROM cells"""
+        greatest(coalesce(stated_end, charge_period_start), coalesce(charge_period_start, billing_period_start))
+            AS charge_period_end,
+        CASE WHEN problem IS NOT NULL THEN 'rejected: ' || problem
+             WHEN stated_end IS NULL THEN 'charge_period_end taken from its start' END AS x_source_changes
+    FROM judged"""
 
 
 def _deliveries(con: duckdb.DuckDBPyConnection, landed: LandedObject, read: int) -> pl.DataFrame:
@@ -225,7 +239,7 @@ def _deliveries(con: duckdb.DuckDBPyConnection, landed: LandedObject, read: int)
     rows = con.sql(
         "SELECT delivery_id, provider, billing_period, CAST(min(CAST(charge_period_start AS DATE)) AS TIMESTAMP) AS covers_from,"
         " CAST(max(CAST(charge_period_start AS DATE)) + INTERVAL 1 DAY AS TIMESTAMP) AS covers_to, count(*) AS rows_read,"
-        " count(effective_cost) > 0 AS amortised FROM mapped WHERE problem IS NULL GROUP BY ALL ORDER BY ALL"
+        " count(effective_cost) > 0 AS amortised FROM mapped GROUP BY ALL ORDER BY ALL"
     ).pl()
     submitted = datetime.fromtimestamp(landed.modified_ns / 1e9, UTC).replace(tzinfo=None)
     return rows.with_columns(

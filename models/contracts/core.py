@@ -217,6 +217,7 @@ BILL_LINE = Table(
         contracted_cost money
         billed_cost! money
         effective_cost money   -- null: effective_unknown
+        rejected! bool         -- true: only its money could be read (B5)
         currency! text
     """),
 )

@@ -95,6 +95,7 @@ class Warehouse:
             path.parent.mkdir(parents=True, exist_ok=True)
             config["temp_directory"] = str(path.parent / "spill")
         self.con = duckdb.connect(str(path) if path else ":memory:", read_only=read_only, config=config)
+        self.home = path.parent if path is not None else None  # landing and lake lie beside the warehouse
         self.con.execute("SET TimeZone = 'UTC'")
         if not read_only:
             for schema in ("staging", "core", "mart"):

@@ -10,6 +10,11 @@ WITH sample AS (
         END AS owner_key
     FROM staging.gpu_sample AS s
     WHERE s.metric IN ('gpu_util', 'engine_active') AND s.time_ns >= $from_ns AND s.time_ns < $to_ns
+        -- without placement nothing is known of who requested what
+        AND EXISTS (
+            SELECT 1 FROM core.placement_coverage AS c
+            WHERE c.cluster = s.cluster AND c.from_ns <= s.time_ns AND s.time_ns < c.to_ns
+        )
 ), owned AS (
     SELECT s.*, o.pod_uid
     FROM sample AS s
@@ -22,7 +27,9 @@ WITH sample AS (
     FROM owned
 )
 SELECT
-    ns_date(time_ns) AS date, ns_hour(time_ns) AS hour_utc, cluster, node_name, gpu_uuid, max(namespace) AS namespace, max(pod) AS pod,
+    ns_date(time_ns) AS date, ns_hour(time_ns) AS hour_utc, cluster, node_name, gpu_uuid,
+    max(namespace) FILTER (WHERE activity >= $idle_threshold) AS namespace,
+    max(pod) FILTER (WHERE activity >= $idle_threshold) AS pod,
     count(DISTINCT time_ns) FILTER (WHERE activity >= $idle_threshold) AS active_samples,
     max(activity) AS highest_activity
 FROM device
