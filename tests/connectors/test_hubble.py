@@ -91,7 +91,10 @@ def test_envelopes_of_one_flow_give_the_same_row(folder: Path) -> None:
     }  # fmt: skip
     for name, text in texts.items():
         (folder / name).write_text(text)
-        flows, _, rejected, loads = staged(folder, Lake(folder.parent / f"lake-{name}"))
+        alone = folder.parent / f"only-{name}"
+        alone.mkdir()
+        (alone / name).write_text(text)
+        flows, _, rejected, _ = staged(alone, Lake(folder.parent / f"lake-{name}"))
         assert rejected.is_empty(), name
         row = flows.drop("object_id").row(0, named=True)
         assert (row["source_pod"], row["destination_port"], row["observation_point"]) == (
@@ -100,7 +103,8 @@ def test_envelopes_of_one_flow_give_the_same_row(folder: Path) -> None:
             "TO_STACK",
         ), name
         assert (row["time_ns"], row["node_name"], row["is_reply"]) == (1795428000123456789, "node-a", False), name
-        # ten files of one event are one row, because all ten rows are equal
+    # ten files of one event are one row, because all ten rows are equal
+    flows, _, _, loads = staged(folder)
     assert flows.height == 1
     assert loads["rows_duplicate"].sum() == loads["rows_read"].sum() - 1
 
@@ -146,51 +150,54 @@ def test_absent_values_stay_absent(folder: Path) -> None:
     assert row["events"] == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "column", "value"),
-    [
-        ({"is_reply": None, "reply": True}, "is_reply", True),
-        ({"is_reply": None, "reply": False}, "is_reply", None),
-        ({"is_reply": False, "reply": True}, "is_reply", False),
-        ({"verdict": 15}, "verdict", "15"),
-        ({"event_type": {"type": 4}}, "observation_point", "TO_ENDPOINT"),
-        ({"source": {"ID": "7", "identity": "30000"}}, "source_identity", 30000),
-        ({"source": {"ID": "7", "identity": "30000"}}, "source_local", True),
-        ({"drop_reason": 133, "drop_reason_desc": "POLICY_DENIED"}, "drop_reason", "POLICY_DENIED"),
-        ({"drop_reason": 133}, "drop_reason", "133"),
-        ({"event_type": {"type": 1, "sub_type": 133}}, "drop_reason", "133"),
-        (
-            {"aggregate": {"ingress_flow_count": 2, "egress_flow_count": 1, "unknown_direction_flow_count": 3}},
-            "events",
-            6,
-        ),
-        ({"IP": {"source": "2001:DB8:0:0::1", "destination": "::ffff:10.0.0.1"}}, "source_ip", "2001:db8::1"),
-        ({"IP": {"source": "2001:DB8:0:0::1", "destination": "::ffff:10.0.0.1"}}, "destination_ip", "10.0.0.1"),
-        ({"IP": {"source": "not:an:address", "destination": "10.0.0.1"}}, "source_ip", None),
-        ({"source": {"identity": 33554433, "labels": ["k8s:a=b"]}}, "source_reserved", "remote-node"),
-        ({"source": {"identity": 9}}, "source_reserved", "world-ipv4"),
-        ({"source": {"identity": 1, "labels": ["reserved:remote-node", "reserved:host"]}}, "source_reserved", "host"),
-        ({"source": {"labels": ["k8s:cfg=a=reserved:host"]}}, "source_reserved", None),
-        ({"node_name": "prod/node-a"}, "node_name", "node-a"),
-        ({"node_labels": ["a=b", "topology.kubernetes.io/zone=us-east-1a"]}, "node_zone", "us-east-1a"),
-        ({"extensions": {"@type": "x", "bytes": 10, "previously_observed_bytes": 5}}, "bytes", 15),
-        ({"extensions": {"@type": "x", "value": {"bytes": 10.0}}}, "bytes", 10),
-        ({"l4": {"TCP": {"source_port": 1}}, "Summary": "TCP Flags: SYN, ACK"}, "tcp_ack", True),
-        ({"l7": {"type": "RESPONSE", "dns": {"query": "a.b."}}}, "dns_rcode", 0),
-        ({"l7": {"type": "REQUEST", "dns": {"query": "a.b."}}}, "dns_rcode", None),
-        ({"destination_service": {"name": "s", "namespace": "ml"}}, "destination_service", "ml/s"),
-        (
-            {"egress_denied_by": [{"name": "deny", "namespace": "ml", "revision": "6", "kind": "CiliumNetworkPolicy"}]},
-            "policies",
-            '["CiliumNetworkPolicy/ml/deny"]',
-        ),
-        ({"l4": "x"}, "protocol", None),
-        ({"l4": {"TCP": {"source_port": 70000}}}, "source_port", None),
-        ({"unheard_of": {"deep": [1]}}, "verdict", "FORWARDED"),
-    ],
-)
-def test_fields(folder: Path, changes: dict[str, object], column: str, value: object) -> None:
-    assert one(folder, wrapped(**changes))[column] == value
+FIELDS: list[tuple[dict[str, object], str, object]] = [
+    ({"is_reply": None, "reply": True}, "is_reply", True),
+    ({"is_reply": None, "reply": False}, "is_reply", None),
+    ({"is_reply": False, "reply": True}, "is_reply", False),
+    ({"verdict": 15}, "verdict", "15"),
+    ({"event_type": {"type": 4}}, "observation_point", "TO_ENDPOINT"),
+    ({"source": {"ID": "7", "identity": "30000"}}, "source_identity", 30000),
+    ({"source": {"ID": "7", "identity": "30000"}}, "source_local", True),
+    ({"drop_reason": 133, "drop_reason_desc": "POLICY_DENIED"}, "drop_reason", "POLICY_DENIED"),
+    ({"drop_reason": 133}, "drop_reason", "133"),
+    ({"event_type": {"type": 1, "sub_type": 133}}, "drop_reason", "133"),
+    (
+        {"aggregate": {"ingress_flow_count": 2, "egress_flow_count": 1, "unknown_direction_flow_count": 3}},
+        "events",
+        6,
+    ),
+    ({"IP": {"source": "2001:DB8:0:0::1", "destination": "::ffff:10.0.0.1"}}, "source_ip", "2001:db8::1"),
+    ({"IP": {"source": "2001:DB8:0:0::1", "destination": "::ffff:10.0.0.1"}}, "destination_ip", "10.0.0.1"),
+    ({"IP": {"source": "not:an:address", "destination": "10.0.0.1"}}, "source_ip", None),
+    ({"source": {"identity": 33554433, "labels": ["k8s:a=b"]}}, "source_reserved", "remote-node"),
+    ({"source": {"identity": 9}}, "source_reserved", "world-ipv4"),
+    ({"source": {"identity": 1, "labels": ["reserved:remote-node", "reserved:host"]}}, "source_reserved", "host"),
+    ({"source": {"labels": ["k8s:cfg=a=reserved:host"]}}, "source_reserved", None),
+    ({"node_name": "prod/node-a"}, "node_name", "node-a"),
+    ({"node_labels": ["a=b", "topology.kubernetes.io/zone=us-east-1a"]}, "node_zone", "us-east-1a"),
+    ({"extensions": {"@type": "x", "bytes": 10, "previously_observed_bytes": 5}}, "bytes", 15),
+    ({"extensions": {"@type": "x", "value": {"bytes": 10.0}}}, "bytes", 10),
+    ({"l4": {"TCP": {"source_port": 1}}, "Summary": "TCP Flags: SYN, ACK"}, "tcp_ack", True),
+    ({"l7": {"type": "RESPONSE", "dns": {"query": "a.b."}}}, "dns_rcode", 0),
+    ({"l7": {"type": "REQUEST", "dns": {"query": "a.b."}}}, "dns_rcode", None),
+    ({"destination_service": {"name": "s", "namespace": "ml"}}, "destination_service", "ml/s"),
+    (
+        {"egress_denied_by": [{"name": "deny", "namespace": "ml", "revision": "6", "kind": "CiliumNetworkPolicy"}]},
+        "policies",
+        '["CiliumNetworkPolicy/ml/deny"]',
+    ),
+    ({"l4": "x"}, "protocol", None),
+    ({"l4": {"TCP": {"source_port": 70000}}}, "source_port", None),
+    ({"unheard_of": {"deep": [1]}}, "verdict", "FORWARDED"),
+]
+
+
+def test_fields(folder: Path) -> None:
+    (folder / "a.log").write_text("\n".join(wrapped(uuid=str(n), **changes) for n, (changes, *_) in enumerate(FIELDS)))
+    rows = {row["event_key"]: row for row in staged(folder)[0].iter_rows(named=True)}
+    assert len(rows) == len(FIELDS)
+    for number, (changes, column, value) in enumerate(FIELDS):
+        assert rows[str(number)][column] == value, changes
 
 
 def test_bad_lines_are_kept_with_their_numbers(folder: Path) -> None:
