@@ -89,7 +89,7 @@ def states(warehouse: Warehouse, window: Window = WINDOW, parameters: Parameters
 
 def segments(warehouse: Warehouse) -> pl.DataFrame:
     frame = warehouse.query("SELECT * FROM core.gpu_state_segment ORDER BY node_key, gpu_uuid, from_ns, to_ns, state")
-    return frame.with_columns(start=(pl.col("from_ns") - TEN) / MINUTE, end=(pl.col("to_ns") - TEN) / MINUTE)
+    return frame.with_columns(start=((pl.col("from_ns") - TEN) / MINUTE).round(6), end=((pl.col("to_ns") - TEN) / MINUTE).round(6))
 
 
 def minutes_by(frame: pl.DataFrame, *names: str) -> dict[Any, float]:
