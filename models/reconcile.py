@@ -13,7 +13,7 @@ import polars as pl
 
 from models.engine.warehouse import Warehouse
 
-TOTAL_SCHEMA = {
+TOTAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "billing_period": pl.String,
     "provider": pl.String,
     "billing_account": pl.String,

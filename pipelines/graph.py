@@ -32,3 +32,32 @@ class Step:
     name: str
     partitions: str
     models: tuple[Model, ...]
+
+
+def _step(name: str, partitions: str, *models: str) -> Step:
+    return Step(name, partitions, tuple(ALL_MODELS[model] for model in models))
+
+
+# Placement first: everything is resolved against it. The bill's lines then need nodes; states need billed hours; the
+# blocked and slow findings need states, causes need findings, what paid for a state needs its cause, and money comes last.
+STEPS = (
+    _step("placement", "whole", "placement"),
+    _step("bill_lines", "monthly", "bill_line"),
+    _step(
+        "traffic_gpus_and_findings",
+        "daily",
+        "processed_days",
+        "node_bill_hourly",
+        "traffic",
+        "transfer_cost",
+        "gpu_states",
+        "findings",
+        "gpu_causes",
+        "gpu_cost_line",
+        "finding_money",
+        "fact_zone_traffic",
+        "fact_finding",
+    ),
+    _step("ledger", "monthly", "ledger", "bill_marts", "reconciliation"),
+    _step("dimensions", "whole", "coverage", "dimensions"),
+)

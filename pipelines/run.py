@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
 from models.engine.warehouse import Window
+from pipelines.assets.publication import publish_mart, write_weekly_report
+from pipelines.checks import broken_promises
 from pipelines.resources import Workspace
-from pipelines.settings import dagster_home
+from pipelines.settings import SettingsError, dagster_home
 from pipelines.summary import summary
 
 Say = Callable[[str], None]
@@ -72,3 +75,35 @@ def _tell_failure(outcome: dg.ExecuteInProcessResult, say: Say) -> None:
 def _instance() -> dg.DagsterInstance:
     """The instance that DAGSTER_HOME names, so that the UI shows the run; else one in memory."""
     return dg.DagsterInstance.get() if dagster_home() else dg.DagsterInstance.ephemeral()
+
+
+def check_warehouse(config: Path, home: Path | None) -> int:
+    """Run every check; print what is broken. 0 when all hold, else 1."""
+    broken = broken_promises(Workspace(config, home))
+    print(
+        "\n".join(broken) if broken else "every check holds: the ledger is the bill, every key resolves, totals agree"
+    )
+    return 1 if broken else 0
+
+
+def publish_again(config: Path, home: Path | None, say: Say) -> int:
+    """Check what the warehouse holds and publish it again (after a restore, or a change of configuration)."""
+    workspace = Workspace(config, home, say)
+    broken = broken_promises(workspace)
+    if broken:
+        print("\n".join(broken))
+        say("nothing was published; what was published before is untouched")
+        return 1
+    manifest = publish_mart(workspace, datetime.now(UTC))
+    print(f"published revision {manifest['revision']} in {workspace.home / 'published' / 'v1'}")
+    return 0
+
+
+def report_week(config: Path, home: Path | None, week: str, say: Say) -> int:
+    """Write one week's report from what is published."""
+    say(f"writing the report of {week}")
+    try:
+        print(write_weekly_report(Workspace(config, home, say), week))
+    except FileNotFoundError as error:
+        raise SettingsError(str(error)) from error
+    return 0
