@@ -30,7 +30,9 @@ from models.parameters import DAY_NS, HOUR_NS, MINUTE_NS, SECOND_NS, Parameters
 MARGIN_NS = 3 * HOUR_NS + 10 * MINUTE_NS
 SILENCE_NS = 12 * HOUR_NS
 BUCKET_NS = 10 * SECOND_NS
-CELL_NS = 5 * MINUTE_NS  # active time is kept in means over cells of this length: F4 needs work by the minute, not by the sample
+CELL_NS = (
+    5 * MINUTE_NS
+)  # active time is kept in means over cells of this length: F4 needs work by the minute, not by the sample
 FOREVER_NS = 2**62
 CHUNK_ROWS = 30_000_000  # samples that are laid out at once
 MODELS_CSV = Path(__file__).resolve().parent / "gpu_models.csv"
@@ -116,9 +118,7 @@ def build_gpu_causes(warehouse: Warehouse, window: Window, parameters: Parameter
         _scratch_models(warehouse, window, samples=False)
         for day in _days(window):
             bound = _bound(day, parameters)
-            warehouse.replace_sql(
-                "core.gpu_state_segment", load_sql(_STEP.format("relabelled")), bound, window=day
-            )
+            warehouse.replace_sql("core.gpu_state_segment", load_sql(_STEP.format("relabelled")), bound, window=day)
             warehouse.run_sql_model("core.gpu_state_hourly", bound, window=day)
     finally:
         warehouse.drop_scratch("gpu_model")
@@ -220,7 +220,14 @@ MODELS: tuple[Model, ...] = (
     Model(
         "gpu_causes",
         ("core.gpu_state_segment", "core.gpu_state_hourly"),
-        ("core.finding", "core.gpu_state_segment", "core.node_bill_hourly", "core.node_life", "core.placement_coverage", "core.pod_life"),
+        (
+            "core.finding",
+            "core.gpu_state_segment",
+            "core.node_bill_hourly",
+            "core.node_life",
+            "core.placement_coverage",
+            "core.pod_life",
+        ),
         build_gpu_causes,
         "the causes that rest on findings: blocked_by_policy, cross_zone_sync",
     ),

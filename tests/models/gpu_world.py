@@ -33,7 +33,9 @@ def node(key: int = NODE, gpus: float = 1.0, start: float = 0, end: float = 120,
     } | changes  # fmt: skip
 
 
-def pod(uid: str = "w0", start: float = 0, end: float = 120, started: float | None = 0, gpus: float = 1.0, **changes: Any) -> Row:
+def pod(
+    uid: str = "w0", start: float = 0, end: float = 120, started: float | None = 0, gpus: float = 1.0, **changes: Any
+) -> Row:
     return {
         "cluster": "c", "pod_uid": uid, "namespace": "ml", "name": uid, "node_key": NODE, "node_name": f"n{NODE}", "zone_key": 1,
         "host_network": False, "daemon": False, "job_key": JOB, "role": "worker", "resolved_by": "label", "gpus": gpus,
@@ -89,7 +91,9 @@ def states(warehouse: Warehouse, window: Window = WINDOW, parameters: Parameters
 
 def segments(warehouse: Warehouse) -> pl.DataFrame:
     frame = warehouse.query("SELECT * FROM core.gpu_state_segment ORDER BY node_key, gpu_uuid, from_ns, to_ns, state")
-    return frame.with_columns(start=((pl.col("from_ns") - TEN) / MINUTE).round(6), end=((pl.col("to_ns") - TEN) / MINUTE).round(6))
+    return frame.with_columns(
+        start=((pl.col("from_ns") - TEN) / MINUTE).round(6), end=((pl.col("to_ns") - TEN) / MINUTE).round(6)
+    )
 
 
 def minutes_by(frame: pl.DataFrame, *names: str) -> dict[Any, float]:

@@ -49,7 +49,9 @@ def built(shared_data: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         for name, rows in (("pod_life", pods), ("node_life", nodes), ("placement_coverage", coverage)):
             warehouse.append(f"core.{name}", TABLES[f"core.{name}"].frame(rows))
         build_gpu_states(warehouse, WINDOW, Parameters())
-        holds = pl.concat(readings(warehouse, Window(day, date(2022, 9, day.day + 1)), Parameters()) for day in WINDOW.days)
+        holds = pl.concat(
+            readings(warehouse, Window(day, date(2022, 9, day.day + 1)), Parameters()) for day in WINDOW.days
+        )
         return oracle, warehouse.table("core.gpu_state_segment"), holds.unique(["pod_uid", "time_ns"])
 
 
@@ -86,7 +88,7 @@ def test_g3_mean_activity_survives_the_cells(built: tuple[pl.DataFrame, pl.DataF
 
 
 def test_g3_only_episodes_of_five_minutes_are_idle(built: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]) -> None:
-    oracle, segments, holds = built
+    _, segments, holds = built
     idle = seconds(segments, "from_ns", pl.col("state") == "idle")
     low = seconds(holds, "time_ns", pl.col("low"))
     assert all(idle.get(name, 0) <= low[name] for name in low)

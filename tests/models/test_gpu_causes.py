@@ -80,7 +80,12 @@ def test_g4_an_image_that_is_pulled_comes_before_init(warehouse: Warehouse) -> N
     )
     fill(warehouse, core__pod_life=[late])
     states(warehouse)
-    assert causes(warehouse, "starting") == [("creating", 0, 2), ("init", 2, 4), ("image_pull", 4, 10), ("init", 10, 30)]
+    assert causes(warehouse, "starting") == [
+        ("creating", 0, 2),
+        ("init", 2, 4),
+        ("image_pull", 4, 10),
+        ("init", 10, 30),
+    ]
 
 
 def test_g4_an_image_that_never_came_is_the_cause_to_the_end(warehouse: Warehouse) -> None:
@@ -151,9 +156,7 @@ def test_g4_a_gpu_of_the_run_that_works_to_the_end_means_that_it_is_not_finished
 def test_g4_once_the_coordinator_succeeded_the_rest_is_not_released(warehouse: Warehouse) -> None:
     """The worker did nothing from the start, waiting or not: from the coordinator's end it has this cause."""
     done = pod("m0", end=60, gpus=0.0, role="coordinator", succeeded=True, finished_ns=at(60))
-    fill(
-        warehouse, core__pod_life=[pod(), done], staging__gpu_sample=idle(), core__job_run=[job(declared_size=2)]
-    )
+    fill(warehouse, core__pod_life=[pod(), done], staging__gpu_sample=idle(), core__job_run=[job(declared_size=2)])
     states(warehouse)
     assert causes(warehouse) == [("no_work", 0, 60), ("finished_not_released", 60, 120)]
 
@@ -175,7 +178,11 @@ def test_g4_a_member_that_failed_is_missed_one_that_succeeded_is_not(warehouse: 
     pods = [pod(), pod("w1", end=40), pod("w2", end=20, succeeded=True, finished_ns=at(20))]
     rows = active(0, 10) + idle(10, 80) + active(80, 120)
     fill(
-        warehouse, core__node_life=[node(gpus=3)], core__pod_life=pods, core__job_run=[job(declared_size=3)], staging__gpu_sample=rows
+        warehouse,
+        core__node_life=[node(gpus=3)],
+        core__pod_life=pods,
+        core__job_run=[job(declared_size=3)],
+        staging__gpu_sample=rows,
     )
     states(warehouse)
     assert causes(warehouse) == [("unexplained", 10, 40), ("waiting_for_members", 40, 80)]
@@ -191,19 +198,25 @@ def test_g4_a_run_that_is_no_gang_waits_for_nobody(warehouse: Warehouse) -> None
 
 def test_g4_a_coordinator_that_never_started_keeps_a_gang_waiting(warehouse: Warehouse) -> None:
     master = pod("m0", gpus=0.0, role="coordinator", started=None, phase="Pending")
-    fill(
-        warehouse, core__pod_life=[pod(), master], core__job_run=[job(declared_size=None)], staging__gpu_sample=idle()
-    )
+    fill(warehouse, core__pod_life=[pod(), master], core__job_run=[job(declared_size=None)], staging__gpu_sample=idle())
     states(warehouse)
     assert causes(warehouse) == [("waiting_for_members", 0, 120)]
 
 
 def test_g4_a_member_that_is_created_again_is_a_restart_for_the_whole_gang(warehouse: Warehouse) -> None:
     """w1 fails at 30, is created again at 35 and starts at 50."""
-    pods = [pod(), pod("w1", end=30, name="w1"), pod("w1b", start=36, started=50, name="w1", attempt=2, created_ns=at(35))]
+    pods = [
+        pod(),
+        pod("w1", end=30, name="w1"),
+        pod("w1b", start=36, started=50, name="w1", attempt=2, created_ns=at(35)),
+    ]
     rows = active(0, 30) + idle(30, 70) + active(70, 120)
     fill(
-        warehouse, core__node_life=[node(gpus=3)], core__pod_life=pods, core__job_run=[job(declared_size=2)], staging__gpu_sample=rows
+        warehouse,
+        core__node_life=[node(gpus=3)],
+        core__pod_life=pods,
+        core__job_run=[job(declared_size=2)],
+        staging__gpu_sample=rows,
     )
     states(warehouse)
     assert causes(warehouse) == [("waiting_for_members", 30, 35), ("restarting", 35, 50), ("unexplained", 50, 70)]
@@ -236,7 +249,9 @@ def test_g4_gpus_of_other_runs_lend_no_cause(warehouse: Warehouse) -> None:
 
 def test_g4_only_idle_and_starting_carry_one_cause_and_their_hours_sum(warehouse: Warehouse) -> None:
     rows = active(20, 50) + idle(50, 120)
-    fill(warehouse, core__node_life=[node(gpus=2)], core__pod_life=[pod(started=20, gpus=2.0)], staging__gpu_sample=rows)
+    fill(
+        warehouse, core__node_life=[node(gpus=2)], core__pod_life=[pod(started=20, gpus=2.0)], staging__gpu_sample=rows
+    )
     states(warehouse)
     assert hours_by(warehouse, "state") == pytest.approx(
         {"starting": 2 / 3, "idle": 7 / 6, "busy": 0.45, "underused": 0.05, "unmeasured": 10 / 6}, abs=1e-8
@@ -324,6 +339,11 @@ def test_g2_on_a_shared_active_device_nothing_is_said_of_stalls(warehouse: Wareh
     """Both pods see the device's values, which look like a stall: no finding or cause rests on them."""
     shared = {"gpus": 0.5, "gpu_resource": "nvidia.com/gpu.shared"}
     values = {"gpu_util": 100.0, "tensor_active": 0.01, "dram_active": 0.02}
-    rows = [row for uid in ("w0", "w1") for metric, value in values.items() for row in samples(0, 120, value, metric, uid=uid)]
+    rows = [
+        row
+        for uid in ("w0", "w1")
+        for metric, value in values.items()
+        for row in samples(0, 120, value, metric, uid=uid)
+    ]
     fill(warehouse, core__pod_life=[pod(**shared), pod("w1", **shared)], staging__gpu_sample=rows)
     assert minutes_by(states(warehouse), "state", "activity_basis") == {("busy", "device_shared"): 120.0}

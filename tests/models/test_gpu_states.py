@@ -342,7 +342,9 @@ def test_g1_pods_on_a_node_that_was_never_seen_keep_their_gpu_time(warehouse: Wa
 
 def test_g1_activity_on_a_gpu_nobody_requested_stays_unallocated_and_is_listed(warehouse: Warehouse) -> None:
     fill(
-        warehouse, core__node_life=[node(gpus=2)], staging__gpu_sample=samples(0, 30, 90, uid="sneaky") + samples(0, 30, 0, uid=None)
+        warehouse,
+        core__node_life=[node(gpus=2)],
+        staging__gpu_sample=samples(0, 30, 90, uid="sneaky") + samples(0, 30, 0, uid=None),
     )
     assert minutes_by(states(warehouse), "state", "cause") == {("unallocated", "free"): 240.0}
     used = unrequested_use(warehouse, WINDOW, Parameters())
@@ -354,7 +356,7 @@ def test_g1_nothing_is_unrequested_while_its_pod_requested_it(warehouse: Warehou
     assert unrequested_use(warehouse, WINDOW, Parameters()).is_empty()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_g1_n8_states_of_a_node_hour_sum_to_its_capacity(data: st.DataObject) -> None:
     """Whatever pods, samples, coverage and bill say, states sum to GPUs x billed hours, else GPUs x life."""
@@ -491,7 +493,10 @@ def test_g3_each_model_has_one_form_and_its_idle_draw_is_below_its_limit() -> No
 
 def test_g1_a_node_that_names_no_model_has_that_of_its_devices(warehouse: Warehouse) -> None:
     fill(
-        warehouse, core__node_life=[node(gpus=2, gpu_model=None)], core__pod_life=[pod()], staging__gpu_sample=samples(0, 120, 100)
+        warehouse,
+        core__node_life=[node(gpus=2, gpu_model=None)],
+        core__pod_life=[pod()],
+        staging__gpu_sample=samples(0, 120, 100),
     )
     states(warehouse)
     assert hours_by(warehouse, "gpu_model") == {"H100": 4.0}
