@@ -80,13 +80,15 @@ def insufficient_runs(warehouse: Warehouse) -> pl.DataFrame:
 
 def _add_remedies(warehouse: Warehouse, found: list[Finding], parameters: Parameters) -> None:
     runs = load_runs(warehouse, (finding.job_key for finding in found))
-    policies = load_policies(warehouse) if any(finding.kind == "blocked" for finding in found) else []
+    policies = load_policies(warehouse) if found else []
     for finding in found:
         run = runs[finding.job_key]
         if finding.kind == "blocked":
             finding.remedy = for_blocked(warehouse, run, finding, policies, parameters)
         elif finding.kind in ("split", "slow", "billed", "stalled"):
-            finding.remedy = for_split(warehouse, run, _while_members_run(run.gpu_spans(), finding.opened_ns))
+            finding.remedy = for_split(
+                warehouse, run, finding, policies, parameters, _while_members_run(run.gpu_spans(), finding.opened_ns)
+            )
 
 
 def _while_members_run(held: list[tuple[int, int]], at_ns: int) -> int:
@@ -132,7 +134,7 @@ def _with_cost_lines(warehouse: Warehouse, held: Held, evidence: str) -> str:
     low, high = held.spans[0][0], held.spans[-1][1]
     lines = observe(
         warehouse,
-        "parts of bill lines that paid for these GPUs in these hours",
+        "rows of what these GPUs cost in these hours, by bill line",
         f"SELECT * FROM core.gpu_cost_line WHERE job_key = {held.row['job_key']}"
         f" AND cause IN {text_list(_CAUSES[held.row['kind']])} AND ts_to_ns(hour_utc) < {high}"
         f" AND ts_to_ns(hour_utc) + 3600000000000 > {low}",

@@ -139,11 +139,14 @@ def _split(
         return None
     closed_ns = None if spans[-1][1] >= until_ns else spans[-1][1]
     zones = " and ".join(spread.zones)
+    harm = (
+        "no harm is seen yet" if not harmed or harmed[0][0] >= spans[0][0] else "no harm is seen since its last finding"
+    )
     story = {
-        "members_apart": f"{run.title}: its GPU pods run in {zones}; no harm is seen yet.",
+        "members_apart": f"{run.title}: its GPU pods run in {zones}; {harm}.",
         "efa_cross_zone": f"{run.title}: its GPU pods request EFA, which can't cross zones, and run in {zones}.",
         "coordinator_apart": f"{run.title}: its coordinator runs in {spread.coordinator_zone}, all of its GPUs in {zones};"
-        " no harm is seen yet.",
+        f" {harm}.",
     }[reason]
     finding = Finding(
         "split", run.job["cluster"], run.key, spans[0][0], spans[0][0] + wait_ns, closed_ns, spans,

@@ -6,7 +6,7 @@ is offered only if the captured policies, evaluated with it, open the door, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from models.engine.warehouse import Warehouse
@@ -151,8 +151,10 @@ def pin(run: Run, target: Target, roles: tuple[str, ...]) -> str:
 
 
 # --- per kind ---------------------------------------------------------------------------------------------------
-def for_split(warehouse: Warehouse, run: Run, at_ns: int) -> str | None:
-    """Bring the members together (split, slow, billed): a pin, with capacity stated."""
+def for_split(
+    warehouse: Warehouse, run: Run, finding: Finding, policies: list[Policy], parameters: Parameters, at_ns: int
+) -> str | None:
+    """Bring the members together (split, slow, billed): a pin, with capacity stated; never past a door that stays closed."""
     target = best_zone(warehouse, run, at_ns)
     if target is None:
         return None
@@ -160,9 +162,28 @@ def for_split(warehouse: Warehouse, run: Run, at_ns: int) -> str | None:
     apart = {pod["role"] for pod in members if pod["zone_key"] not in (-1, target.zone_key)}
     if not apart:
         return None
+    held = [policy for policy in policies if policy.cluster == run.job["cluster"]]
+    closed = _closed_pair(members, held, at_ns)
+    if closed is not None:
+        door = replace(finding, role=closed[0]["role"], peer_role=closed[1]["role"], port="dynamic", opened_ns=at_ns)
+        return for_blocked(warehouse, run, door, policies, parameters)
     roles = tuple(role for role in ("coordinator", "worker") if any(pod["role"] == role for pod in members))
-    moving = ("coordinator",) if apart == {"coordinator"} else roles
-    return pin(run, target, moving)
+    return pin(run, target, ("coordinator",) if apart == {"coordinator"} else roles)
+
+
+def _closed_pair(
+    members: list[dict[str, Any]], policies: list[Policy], at_ns: int
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """A worker and a member that the captured policies keep apart on every port; host-network pods have no doors (D2)."""
+    pods = [pod for pod in members if not pod["host_network"]]
+    kinds = {(pod["role"], pod["labels"]): pod for pod in pods}
+    for client in kinds.values():
+        for server in kinds.values():
+            if client["role"] != "worker" or (client is server and len(pods) > 1):
+                continue
+            if door_open(policies, _end(client), _end(server), None, "TCP", at_ns) is False:
+                return client, server
+    return None
 
 
 def for_blocked(

@@ -11,7 +11,8 @@ import yaml
 
 from models.engine.warehouse import Warehouse
 from models.findings_doors import End, Policy, door_open, load_policies
-from models.findings_finding import load_runs
+from models.findings_finding import Finding, load_runs
+from models.parameters import Parameters
 from models.remedies import TEMPLATES, best_zone, for_split
 from tests.models.finding_world import JOB, TEN, ZONE_A, ZONE_B, job, load, node, pod, policy, zone_policies
 
@@ -20,7 +21,20 @@ HERE, THERE = End("ml", {"app": "train", "zone": "zone-a"}), End("ml", {"app": "
 
 def remedy(warehouse: Warehouse, pods: list[dict[str, Any]], **changes: Any) -> str | None:
     load(warehouse, {"core.job_run": [job(**changes)], "core.pod_life": pods})
-    return for_split(warehouse, load_runs(warehouse, [JOB])[JOB], TEN)
+    return split_remedy(warehouse)
+
+
+def split_remedy(warehouse: Warehouse) -> str | None:
+    finding = Finding("split", "c", JOB, TEN, TEN, None, [(TEN, TEN + 1)], "")
+    run = load_runs(warehouse, [JOB])[JOB]
+    return for_split(warehouse, run, finding, load_policies(warehouse), Parameters(), TEN)
+
+
+def test_f2_a_pin_is_not_given_alone_where_a_door_stays_closed(warehouse: Warehouse) -> None:
+    """The coordinator is apart and a policy keys on its label: the pin comes with the label."""
+    load(warehouse, {"core.zone": [], "core.node_life": [], "staging.policy_observation": zone_policies()})
+    words = remedy(warehouse, [pod("w0"), pod("m0", ZONE_B, "coordinator")])
+    assert words is not None and "The pin alone does not open the door" in words and "`zone: zone-a`" in words
 
 
 def test_f2_the_zone_is_the_one_with_most_gpus_of_the_run(warehouse: Warehouse) -> None:
@@ -58,7 +72,7 @@ def test_f2_a_coordinator_sent_among_gpu_nodes_may_need_a_toleration(warehouse: 
             "core.pod_life": [pod("w0"), pod("m0", ZONE_B, "coordinator")],
         },
     )
-    again = for_split(warehouse, load_runs(warehouse, [JOB])[JOB], TEN)
+    again = split_remedy(warehouse)
     assert again is not None and "toleration" not in again
 
 
