@@ -395,6 +395,7 @@ POLICY_OBSERVATION = Table(
         snapshot_id! text
         cluster! text
         observed_ns! ns
+        mode text              -- list, added, modified, deleted (the last state of a policy that is gone)
         api_version! text
         kind! text             -- CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy, NetworkPolicy
         namespace text
