@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -34,7 +34,7 @@ CELL_NS = (
     5 * MINUTE_NS
 )  # active time is kept in means over cells of this length: F4 needs work by the minute, not by the sample
 FOREVER_NS = 2**62
-CHUNK_ROWS = 30_000_000  # samples that are laid out at once
+CHUNK_ROWS = 10_000_000  # samples that are laid out at once
 MODELS_CSV = Path(__file__).resolve().parent / "gpu_models.csv"
 _STEP = "core.gpu_state_segment__{}"
 _SCRATCH = (
@@ -96,9 +96,10 @@ def build_gpu_states(warehouse: Warehouse, window: Window, parameters: Parameter
     """Fill core.gpu_state_segment and core.gpu_state_hourly, with every cause that needs no finding."""
     try:
         _scratch_pods(warehouse, window, parameters)
+        spacing = _Spacing(warehouse, parameters)
         for day in _days(window):
             bound = _bound(day, parameters)
-            _scratch_measured(warehouse, day, parameters)
+            _scratch_measured(warehouse, day, parameters, spacing)
             for table, step in (
                 ("gpu_grant", "grant"),
                 ("gpu_piece", "piece"),
@@ -137,7 +138,7 @@ def readings(warehouse: Warehouse, day: Window, parameters: Parameters) -> pl.Da
     """Every reading that touches a day, how long it stands and the state of its episode: what the states rest on."""
     try:
         _scratch_pods(warehouse, day, parameters, activity=False)
-        _scratch_measured(warehouse, day, parameters, keep_holds=True)
+        _scratch_measured(warehouse, day, parameters, _Spacing(warehouse, parameters), whole=True)
         return warehouse.query(
             "SELECT * FROM gpu_hold WHERE to_ns > $from_ns AND time_ns < $to_ns ORDER BY ALL", day.parameters()
         )
@@ -176,15 +177,17 @@ def _scratch_pods(warehouse: Warehouse, window: Window, parameters: Parameters, 
         warehouse.scratch_sql(f"gpu_{step}", load_sql(_STEP.format(step)), bound)
 
 
-def _scratch_measured(warehouse: Warehouse, day: Window, parameters: Parameters, keep_holds: bool = False) -> None:
+def _scratch_measured(
+    warehouse: Warehouse, day: Window, parameters: Parameters, spacing: _Spacing, whole: bool = False
+) -> None:
     """`gpu_measured` of one day, a chunk of GPUs at a time, so that memory does not grow with the fleet."""
     bound = _bound(day, parameters)
-    _scratch_intervals(warehouse, day, parameters)
+    warehouse.scratch_frame("gpu_interval", spacing.around(day))
     warehouse.scratch_sql("gpu_later", load_sql(_STEP.format("later")), bound)
     rows = warehouse.query(
         "SELECT count(*) AS n FROM staging.gpu_sample WHERE time_ns >= $load_from_ns AND time_ns < $load_to_ns", bound
     )["n"][0]
-    chunks = 1 if keep_holds else 1 + int(rows) // CHUNK_ROWS
+    chunks = 1 if whole else 1 + int(rows) // CHUNK_ROWS
     for chunk in range(chunks):
         bound |= {"chunk": chunk, "chunks": chunks}
         warehouse.scratch_sql("gpu_reading", load_sql(_STEP.format("reading")), bound)
@@ -195,11 +198,22 @@ def _scratch_measured(warehouse: Warehouse, day: Window, parameters: Parameters,
         warehouse.scratch_sql("gpu_measured", measured, bound)
 
 
-def _scratch_intervals(warehouse: Warehouse, day: Window, parameters: Parameters) -> None:
-    """Spacing in the day before, the day and the day after."""
-    around = [Window(day.from_date + timedelta(days=n), day.from_date + timedelta(days=n + 1)) for n in (-1, 0, 1)]
-    frames = [warehouse.query(load_sql(_STEP.format("interval")), _bound(one, parameters)) for one in around]
-    warehouse.scratch_frame("gpu_interval", pl.concat(frames))
+class _Spacing:
+    """The spacing of samples by day, each day computed once a build."""
+
+    def __init__(self, warehouse: Warehouse, parameters: Parameters) -> None:
+        self._warehouse, self._parameters = warehouse, parameters
+        self._days: dict[date, pl.DataFrame] = {}
+
+    def around(self, day: Window) -> pl.DataFrame:
+        """Rows of the day before, the day and the day after; days before these are forgotten."""
+        wanted = [day.from_date + timedelta(days=offset) for offset in (-1, 0, 1)]
+        self._days = {one: self._days[one] if one in self._days else self._of(one) for one in wanted}
+        return pl.concat(self._days.values())
+
+    def _of(self, one: date) -> pl.DataFrame:
+        window = Window(one, one + timedelta(days=1))
+        return self._warehouse.query(load_sql(_STEP.format("interval")), _bound(window, self._parameters))
 
 
 _INPUTS = (

@@ -143,6 +143,19 @@ def test_g4_idle_to_the_end_after_activity_is_not_released(warehouse: Warehouse,
     assert causes(warehouse) == [(cause, 90, ended)]
 
 
+def test_g4_a_pod_that_came_after_the_last_activity_has_finished_nothing(warehouse: Warehouse) -> None:
+    """w1 worked and failed; w1b was created again, started, and waits for a member that never comes."""
+    pods = [pod("w1", end=30, name="w1"), pod("w1b", start=35, started=36, name="w1", attempt=2)]
+    fill(
+        warehouse,
+        core__pod_life=pods,
+        core__job_run=[job(declared_size=2)],
+        staging__gpu_sample=active(0, 30, "w1") + idle(36, 120, "w1"),
+    )
+    states(warehouse)
+    assert causes(warehouse, uid="w1b") == [("waiting_for_members", 36, 120)]
+
+
 def test_g4_a_gpu_of_the_run_that_works_to_the_end_means_that_it_is_not_finished(warehouse: Warehouse) -> None:
     rows = active(0, 30) + idle(30, 120) + active(0, 120, "w1", "GPU-1")
     fill(

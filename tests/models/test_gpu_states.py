@@ -340,6 +340,16 @@ def test_g1_pods_on_a_node_that_was_never_seen_keep_their_gpu_time(warehouse: Wa
     assert minutes_by(states(warehouse), "node_key", "state") == {(-1, "busy"): 60.5 - 0.5, (-1, "unmeasured"): 60.0}
 
 
+def test_n8_gpus_held_on_a_node_that_never_showed_any_are_not_lost(warehouse: Warehouse) -> None:
+    fill(
+        warehouse,
+        core__node_life=[node(gpus=0)],
+        core__pod_life=[pod(end=60)],
+        staging__gpu_sample=samples(0, 120, 100),
+    )
+    assert minutes_by(states(warehouse), "node_key", "state") == {(NODE, "busy"): 60.0}
+
+
 def test_g1_activity_on_a_gpu_nobody_requested_stays_unallocated_and_is_listed(warehouse: Warehouse) -> None:
     fill(
         warehouse,

@@ -8,7 +8,7 @@ WITH pod AS (
     WHERE h.held_from_ns < $to_ns AND h.held_to_ns > $from_ns
 ), wanted AS (
     SELECT DISTINCT run FROM pod
-), member AS (
+), run_pod AS (
     SELECT
         w.run, p.cluster, p.pod_uid, p.role, p.succeeded, p.finished_ns, coalesce(p.attempt, 1) AS attempt,
         coalesce(p.created_ns, p.held_from_ns) AS created_ns,
@@ -21,7 +21,8 @@ WITH pod AS (
     FROM core.pod_life AS p
     JOIN wanted AS w
         ON w.run = CASE WHEN p.job_key = -1 THEN p.cluster || chr(31) || p.pod_uid ELSE CAST(p.job_key AS VARCHAR) END
-    WHERE p.role IN ('coordinator', 'worker')
+), member AS (
+    SELECT * FROM run_pod WHERE role IN ('coordinator', 'worker')
 ), gang AS (
     SELECT CAST(j.job_key AS VARCHAR) AS run, j.declared_size
     FROM core.job_run AS j
@@ -57,7 +58,7 @@ WITH pod AS (
             PARTITION BY o.cluster, o.uid ORDER BY o.observed_ns ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS again_ns
     FROM staging.pod_observation AS o
-    JOIN member AS m ON m.cluster = o.cluster AND m.pod_uid = o.uid
+    JOIN run_pod AS m ON m.cluster = o.cluster AND m.pod_uid = o.uid
     WHERE o.mode <> 'deleted'
 ), restart AS (
     SELECT DISTINCT cluster, pod_uid, last_finished_ns AS from_ns, coalesce(again_ns, $forever_ns) AS to_ns
@@ -91,7 +92,7 @@ WITH pod AS (
     -- after the init containers only the images of the main ones stand between a bound pod and its start
     SELECT cluster, pod_uid, run, greatest(initialized_ns, coalesce(ready_to_start_ns, initialized_ns)), started_ns, 2, 'image_pull'
     FROM pod
-    WHERE initialized_ns IS NOT NULL AND main_started_ns IS NOT NULL
+    WHERE initialized_ns IS NOT NULL AND (main_started_ns IS NOT NULL OR waiting_reason = 'ContainerCreating')
     UNION ALL
     SELECT
         cluster, pod_uid, run, coalesce(ready_to_start_ns, held_from_ns),
@@ -100,20 +101,26 @@ WITH pod AS (
     FROM pod
     UNION ALL
     -- a gang waits for the member that restarts; other runs only for themselves
-    SELECT r.cluster, CASE WHEN g.run IS NULL THEN r.pod_uid END, m.run, r.from_ns, r.to_ns, 5, 'restarting'
+    SELECT
+        r.cluster, CASE WHEN g.run IS NULL OR m.role NOT IN ('coordinator', 'worker') THEN r.pod_uid END, m.run, r.from_ns, r.to_ns,
+        5, 'restarting'
     FROM restart AS r
-    JOIN member AS m ON m.cluster = r.cluster AND m.pod_uid = r.pod_uid
+    JOIN run_pod AS m ON m.cluster = r.cluster AND m.pod_uid = r.pod_uid
     LEFT JOIN gang AS g ON g.run = m.run
     UNION ALL
-    SELECT cluster, NULL, run, coalesce(finished_ns, gone_ns), $forever_ns, 6, 'finished_not_released'
-    FROM member
-    WHERE role = 'coordinator' AND succeeded
+    SELECT m.cluster, NULL, m.run, coalesce(m.finished_ns, m.gone_ns), $forever_ns, 6, 'finished_not_released'
+    FROM member AS m
+    WHERE m.role = 'coordinator' AND m.succeeded
+        AND NOT EXISTS (
+            SELECT 1 FROM member AS n WHERE n.run = m.run AND n.role = 'coordinator' AND n.created_ns > coalesce(m.finished_ns, m.gone_ns)
+        )
     UNION ALL
     SELECT p.cluster, p.pod_uid, p.run, l.at_ns, $forever_ns, 6, 'finished_not_released'
     FROM pod AS p
     JOIN last_active AS l ON l.run = p.run
     JOIN known AS k ON k.cluster = p.cluster AND k.pod_uid = p.pod_uid
-    WHERE k.to_ns - l.at_ns >= $release_min_ns
+    -- a pod that started after the run's last activity has finished nothing
+    WHERE k.to_ns - l.at_ns >= $release_min_ns AND p.started_ns <= l.at_ns
     UNION ALL
     SELECT NULL, NULL, run, min(from_ns), max(to_ns), 7, 'waiting_for_members' FROM short_run GROUP BY run, number
     UNION ALL

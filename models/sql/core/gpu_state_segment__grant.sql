@@ -11,8 +11,11 @@ WITH pod AS (
     FROM core.node_life
     WHERE gpus > 0 AND valid_from_ns < $to_ns AND valid_to_ns > $from_ns
     UNION ALL
-    -- pods on a node that was never seen: what they hold is all that is known of it
-    SELECT cluster, -1, NULL, min(from_ns), max(to_ns) FROM pod WHERE node_key = -1 GROUP BY cluster
+    -- pods on a node that was never seen, or never with GPUs: what they hold is all that is known of it
+    SELECT p.cluster, p.node_key, NULL, min(p.from_ns), max(p.to_ns)
+    FROM pod AS p
+    WHERE p.node_key NOT IN (SELECT n.node_key FROM core.node_life AS n WHERE n.gpus > 0)
+    GROUP BY p.cluster, p.node_key
 ), sighting AS (
     SELECT
         stable_key(cluster || chr(31) || uid) AS node_key, observed_ns AS from_ns,

@@ -15,7 +15,7 @@ WITH sample AS (
         AND (
             (metric = 'gpu_util' AND value >= 0 AND value <= 101)
             OR (metric IN ('engine_active', 'tensor_active', 'dram_active') AND value >= 0 AND value <= 1.01)
-            OR (metric = 'power_watts' AND value >= 0)
+            OR (metric = 'power_watts' AND value >= 0 AND value <= 100000)
         )
 ), sliced AS (
     SELECT DISTINCT cluster, gpu_uuid FROM sample WHERE gpu_instance <> ''
