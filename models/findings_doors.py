@@ -7,7 +7,7 @@ unknown (None), never a guess (D2). The map of all doors belongs elsewhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ _SOURCES = ("k8s:", "any:")
 # peers that name no pod of the cluster: they neither open nor close a door between two pods
 _NOT_PODS = {"toCIDR", "toCIDRSet", "fromCIDR", "fromCIDRSet", "toFQDNs", "icmps"}
 _UNKNOWN_PEERS = {"toServices", "toGroups", "fromGroups", "toNodes", "fromNodes", "toRequires", "fromRequires"}
+# what reading a policy of the wrong shape raises: such a policy leaves the doors that it may close unknown
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 _POD_ENTITIES = {"all", "cluster"}
 
 
@@ -52,11 +54,14 @@ class Policy:
     def selects(self, namespace: str, labels: dict[str, str]) -> bool:
         """Does any version select a pod with these labels?"""
         end = End(namespace, labels)
-        return any(
-            selects(self, subject, end) is True
-            for _, document in self.versions
-            for subject, _ in rules(self.kind, document)
-        )
+        try:
+            return any(
+                selects(self, subject, end) is True
+                for _, document in self.versions
+                for subject, _ in rules(self.kind, document)
+            )
+        except _MALFORMED:
+            return False
 
 
 def load_policies(warehouse: Warehouse) -> list[Policy]:
@@ -146,37 +151,50 @@ def door_open(
 def _one_door(
     policies: list[Policy], subject: End, peer: End, port: int | None, protocol: str, direction: str, at_ns: int
 ) -> bool | None:
-    closed_by_default, allowed, unknown = False, False, False
+    closed_by_default = False
+    allowed: list[bool | None] = []
+    denied: list[bool | None] = []
     for policy in policies:
-        for selector, rule in rules(policy.kind, policy.at(at_ns)):
-            selected = selects(policy, selector, subject)
-            if selected is not True:
-                unknown = unknown or selected is None
-                continue
-            if policy.kind == "NetworkPolicy":
-                if not _kubernetes_section(rule, direction):
-                    continue
-                closed_by_default = True
-                answers = [
-                    _allows_kubernetes(policy, item, peer, port, protocol, direction)
-                    for item in rule.get(direction) or []
-                ]
-            else:
-                sections = [rule.get(direction), rule.get(f"{direction}Deny")]
-                if all(not section for section in sections):
-                    continue
-                if (rule.get("enableDefaultDeny") or {}).get(direction, True):
-                    closed_by_default = True
-                denied = [_allows_cilium(policy, item, peer, port, protocol, direction) for item in sections[1] or []]
-                if True in denied:
-                    return False
-                unknown = unknown or None in denied
-                answers = [_allows_cilium(policy, item, peer, port, protocol, direction) for item in sections[0] or []]
-            allowed = allowed or True in answers
-            unknown = unknown or None in answers
-    if allowed or not closed_by_default:
-        return None if unknown and not allowed else True
-    return None if unknown else False
+        if policy.kind != "CiliumClusterwideNetworkPolicy" and policy.namespace != subject.namespace:
+            continue
+        try:
+            says = list(_rules_say(policy, subject, peer, port, protocol, direction, at_ns))
+        except _MALFORMED:
+            denied.append(None)
+            continue
+        for closes, allows, denies in says:
+            closed_by_default = closed_by_default or closes
+            allowed += allows
+            denied += denies
+    if True in denied:
+        return False
+    if None in denied:
+        return None
+    if True in allowed or not closed_by_default:
+        return True
+    return None if None in allowed else False
+
+
+def _rules_say(
+    policy: Policy, subject: End, peer: End, port: int | None, protocol: str, direction: str, at_ns: int
+) -> Iterator[tuple[bool, list[bool | None], list[bool | None]]]:
+    """(closes by default, answers of its allows, answers of its denies) of each rule that selects, or may select, a pod."""
+    for selector, rule in rules(policy.kind, policy.at(at_ns)):
+        selected = selects(policy, selector, subject)
+        if selected is None:
+            yield False, [], [None]
+        elif selected and policy.kind == "NetworkPolicy":
+            if _kubernetes_section(rule, direction):
+                items = rule.get(direction) or []
+                yield True, [_allows_kubernetes(policy, item, peer, port, protocol, direction) for item in items], []
+        elif selected:
+            allows, denies = rule.get(direction) or [], rule.get(f"{direction}Deny") or []
+            if allows or denies:
+                yield (
+                    (rule.get("enableDefaultDeny") or {}).get(direction, True),
+                    [_allows_cilium(policy, item, peer, port, protocol, direction) for item in allows],
+                    [_allows_cilium(policy, item, peer, port, protocol, direction) for item in denies],
+                )
 
 
 def _kubernetes_section(rule: dict[str, Any], direction: str) -> bool:

@@ -235,7 +235,7 @@ def _label_remedy(
             continue
         port, protocol = _port(finding)
         changed = [End(pod["namespace"], {**labels_of(pod), key: wanted}) for pod in pods]
-        if door_open(selecting, changed[0], changed[1], port, protocol, finding.opened_ns) is not True:
+        if door_open(policies, changed[0], changed[1], port, protocol, finding.opened_ns) is not True:
             continue
         moved = [pod for pod, value in zip(pods, values, strict=True) if value != wanted]
         roles = tuple(dict.fromkeys(pod["role"] for pod in moved))

@@ -260,6 +260,15 @@ def test_f2_hostile_names_are_quoted_in_every_query(warehouse: Warehouse) -> Non
     assert find(warehouse, tables)["blocked"]["kind"] == "blocked"
 
 
+def test_f2_a_policy_of_the_wrong_shape_stops_nothing_and_opens_nothing(warehouse: Warehouse) -> None:
+    shapes = [
+        json.dumps(document) for document in ({"spec": "no"}, {"spec": {"endpointSelector": {"matchLabels": [1]}}}, {})
+    ]
+    broken = [policy(f"p{number}", {}, [], document=document) for number, document in enumerate(shapes)]
+    remedy = find(warehouse, world(staging__policy_observation=[*zone_policies(), *broken]))["blocked"]["remedy"]
+    assert "Pin" not in remedy
+
+
 def test_n7_the_same_world_gives_the_same_findings_again_and_in_any_row_order(warehouse: Warehouse) -> None:
     tables = world(core__drop_attempt=retries(0, 20) + retries(5, 30, source="w1"))
     first = find(warehouse, tables)
