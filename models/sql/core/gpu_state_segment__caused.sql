@@ -1,5 +1,5 @@
 -- One idle or starting stretch (or a part of one) with the first cause of G4 that holds in it.
-WITH wanted AS (
+WITH wanted AS MATERIALIZED (
     SELECT row_number() OVER () AS piece_id, p.*, h.run
     FROM gpu_piece AS p
     JOIN gpu_holder AS h ON h.cluster = p.cluster AND h.pod_uid = p.pod_uid

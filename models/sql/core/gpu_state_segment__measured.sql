@@ -24,9 +24,9 @@ WITH inside AS (
             true
         ) AS new_stretch
     FROM cell
-    WINDOW series AS (PARTITION BY cluster, gpu_uuid, gpu_instance, pod_uid ORDER BY from_ns)
+    WINDOW series AS (PARTITION BY series_id ORDER BY from_ns)
 ), numbered AS (
-    SELECT *, sum(CAST(new_stretch AS INTEGER)) OVER (PARTITION BY cluster, gpu_uuid, gpu_instance, pod_uid ORDER BY from_ns) AS stretch
+    SELECT *, sum(CAST(new_stretch AS INTEGER)) OVER (PARTITION BY series_id ORDER BY from_ns) AS stretch
     FROM changed
 )
 SELECT
@@ -38,4 +38,4 @@ SELECT
     least(1, sum(activity * (to_ns - from_ns)) / CAST(sum(to_ns - from_ns) AS DOUBLE)) AS activity,
     sum(work * (to_ns - from_ns)) / CAST(sum(to_ns - from_ns) AS DOUBLE) AS work
 FROM numbered
-GROUP BY cluster, gpu_uuid, gpu_instance, pod_uid, state, basis, stretch
+GROUP BY series_id, cluster, gpu_uuid, gpu_instance, pod_uid, state, basis, stretch

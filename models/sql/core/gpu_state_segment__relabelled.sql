@@ -6,7 +6,7 @@ WITH span AS (
         CAST(json_extract(s.span, '$[1]') AS BIGINT) AS to_ns
     FROM core.finding AS f, unnest(CAST(CAST(f.spans AS JSON) AS JSON[])) AS s(span)
     WHERE f.kind IN ('blocked', 'slow') AND f.spans IS NOT NULL
-), segment AS (
+), segment AS MATERIALIZED (
     SELECT row_number() OVER () AS segment_id, * FROM core.gpu_state_segment WHERE date >= $from_date AND date < $to_date
 ), hit AS (
     SELECT s.segment_id, greatest(s.from_ns, f.from_ns) AS from_ns, least(s.to_ns, f.to_ns) AS to_ns
