@@ -26,7 +26,7 @@ class Scenario:
     event_loss: float = 0.0  # share of Hubble events lost, reported as lost_events
     snapshot_minutes: int = 10
     watch: bool = True  # a watch stream beside the snapshots
-    sample_seconds: int = 30  # GPU metric spacing
+    sample_seconds: int = 60  # GPU metric spacing
     planted: bool = True  # False: a healthy cluster, on which no finding may open
 
 
