@@ -66,7 +66,10 @@ def _tell_failure(outcome: dg.ExecuteInProcessResult, say: Say) -> None:
                 error = error.cause
             text = data.user_failure_data.description if data.user_failure_data else None
             say(f"failed in {event.step_key}: {text or (error.message if error else 'unknown error')}".rstrip())
-        elif event.is_asset_check_evaluation and not event.asset_check_evaluation_data.passed:
+        elif (
+            event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            and not event.asset_check_evaluation_data.passed
+        ):
             evaluation = event.asset_check_evaluation_data
             say(f"check {evaluation.check_name} failed: {evaluation.description or ''}".rstrip())
     say("nothing was published; what was published before is untouched")

@@ -55,7 +55,7 @@ def _write_gz(path: Path, lines: list[str]) -> None:
 def _lists(world: World, now: int) -> Iterator[Object]:
     yield {"kind": "NodeList", "apiVersion": "v1", "items": [node_object(n) for n in world.nodes if node_alive(n, now)]}
     yield {"kind": "PodList", "apiVersion": "v1", "items": [pod_object(p, now) for p in world.pods if alive(p, now)]}
-    yield {"kind": "ServiceList", "apiVersion": "v1", "items": [service for service in _services(world)]}
+    yield {"kind": "ServiceList", "apiVersion": "v1", "items": list(_services(world))}
     workloads = [
         w
         for job in world.jobs

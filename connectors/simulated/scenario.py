@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from typing import Any
 
 from connectors.simulated.world import (
     Scenario,
@@ -339,20 +340,20 @@ class _Builder:
         ports = (("rdzv", play.port, "TCP"),) if role == "coordinator" or play.kind == "MPIJob" else ()
         if play.namespace == "ml-demo":
             labels = {**labels, "zone": f"zone-{node.zone.name[-1]}"}
-        common = {"owner": owner, "labels": labels, "job": job, "role": role, "replica": member.replica, "index": member.index,
+        common: dict[str, Any] = {"owner": owner, "labels": labels, "job": job, "role": role, "replica": member.replica, "index": member.index,
                   "gpus": member.gpus, "ports": ports, "annotations": annotations}  # fmt: skip
         where = node if bound else None
         if play.name == "bert-large" and member.replica == "worker" and member.index == 2 and end - start > 6 * HOUR:
             crash = start + 3 * HOUR + 20 * MINUTE
             first = self.pod(
                 name, job.namespace, where, start, crash, crash + 30 * SECOND, ends=True, succeeded=False, **common
-            )  # type: ignore[arg-type]
+            )
             again = self.pod(
                 name, job.namespace, where, crash + 60 * SECOND, end, end + 5 * MINUTE, ends=True, **common
-            )  # type: ignore[arg-type]
+            )
             return [first, again]
         made = self.pod(name, job.namespace, where, start + member.index * SECOND, finishes,
-                        (end if bound else end) + 5 * MINUTE, ends=bound, **common)  # type: ignore[arg-type]  # fmt: skip
+                        end + 5 * MINUTE, ends=bound, **common)  # fmt: skip
         return [made]
 
     def identity(self, job: SimJob, member: Member) -> tuple[str, SimOwner, dict[str, str], dict[str, str]]:
@@ -418,7 +419,7 @@ class _Builder:
         if pod.node is None or not pod.gpus or pod.scheduled_ns is None or pod.started_ns is None:
             return
         end = min(pod.finished_ns or self.world.to_ns, self.world.to_ns, pod.deleted_ns or self.world.to_ns)
-        idle = {
+        idle: dict[str, Any] = {
             "gpu_util": 0.0,
             "engine_active": 0.004,
             "tensor_active": 0.0,
@@ -427,22 +428,22 @@ class _Builder:
         }
         dark = self.dark_hours(pod, play)
         for position, uuid in enumerate(pod.gpu_uuids):
-            common = {"node": pod.node, "gpu_uuid": uuid, "pod": pod}
+            common: dict[str, Any] = {"node": pod.node, "gpu_uuid": uuid, "pod": pod}
             yield SimGpuSpan(
                 **common, from_ns=pod.scheduled_ns, to_ns=pod.started_ns, state="starting", cause="creating", **idle
-            )  # type: ignore[arg-type]
+            )
             for low, high, state, cause in self.stretches(pod, play, failing, done, end):
                 if state == "idle":
-                    yield SimGpuSpan(**common, from_ns=low, to_ns=high, state="idle", cause=cause, **idle)  # type: ignore[arg-type]
+                    yield SimGpuSpan(**common, from_ns=low, to_ns=high, state="idle", cause=cause, **idle)
                     continue
                 for piece_low, piece_high, seen in _cut(low, high, dark if position == 0 else None):
                     yield self.working(common, piece_low, piece_high, state, play, failing, seen)
 
     def working(
-        self, common: dict[str, object], low: int, high: int, state: str, play: Play, failing: bool, seen: bool
+        self, common: dict[str, Any], low: int, high: int, state: str, play: Play, failing: bool, seen: bool
     ) -> SimGpuSpan:
         tensor = play.work if failing or play.planted == "healthy" else 0.55
-        shape = {"gpu_util": 97.0, "engine_active": 0.9, "tensor_active": tensor, "dram_active": 0.42,
+        shape: dict[str, Any] = {"gpu_util": 97.0, "engine_active": 0.9, "tensor_active": tensor, "dram_active": 0.42,
                  "power_watts": IDLE_WATTS + tensor * 0.95 * (LIMIT_WATTS - IDLE_WATTS) + 60}  # fmt: skip
         if state == "comm_stall":
             shape = {
@@ -461,7 +462,7 @@ class _Builder:
                 "power_watts": IDLE_WATTS + 12,
             }
         named = "comm_stall" if state == "comm_stall" else "busy"
-        return SimGpuSpan(**common, from_ns=low, to_ns=high, state=named, cause=None, observed=seen, **shape)  # type: ignore[arg-type]
+        return SimGpuSpan(**common, from_ns=low, to_ns=high, state=named, cause=None, observed=seen, **shape)
 
     def stretches(
         self, pod: SimPod, play: Play, failing: bool, done: int, end: int
