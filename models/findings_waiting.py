@@ -129,9 +129,9 @@ def _why(run: Run, at_ns: int) -> tuple[int, int, str]:
     missing = max(size - len(alive), 0) if size is not None else 0
     words = [
         *([f"{missing} of {size} members have no pod"] if missing else []),
-        *([f"{len(unbound)} have no node"] if unbound else []),
-        *([f"{len(unstarted)} are bound and not started"] if unstarted else []),
-        *([f"{len(restarting)} restarted"] if restarting else []),
+        *([f"{len(unbound)} of its pods have no node"] if unbound else []),
+        *([f"{len(unstarted)} of its pods are bound and not started"] if unstarted else []),
+        *([f"{len(restarting)} of its pods restarted"] if restarting else []),
     ]
     return missing, len(unbound), ", ".join(words) or "which member is missing is not known"
 

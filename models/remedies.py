@@ -159,8 +159,8 @@ def for_split(
     if target is None:
         return None
     members = run.members_at(at_ns)
-    apart = {pod["role"] for pod in members if pod["zone_key"] not in (-1, target.zone_key)}
-    if not apart:
+    away = [pod for pod in members if pod["zone_key"] not in (-1, target.zone_key)]
+    if not away:
         return None
     held = [policy for policy in policies if policy.cluster == run.job["cluster"]]
     closed = _closed_pair(members, held, at_ns)
@@ -168,7 +168,8 @@ def for_split(
         door = replace(finding, role=closed[0]["role"], peer_role=closed[1]["role"], port="dynamic", opened_ns=at_ns)
         return for_blocked(warehouse, run, door, policies, parameters)
     roles = tuple(role for role in ("coordinator", "worker") if any(pod["role"] == role for pod in members))
-    return pin(run, target, ("coordinator",) if apart == {"coordinator"} else roles)
+    only_coordinator = all(pod["role"] == "coordinator" and pod["gpus"] == 0 for pod in away)
+    return pin(run, target, ("coordinator",) if only_coordinator else roles)
 
 
 def _closed_pair(
@@ -290,9 +291,10 @@ def _names(policies: list[Policy], pods: list[dict[str, Any]]) -> str:
 
 def for_waiting(missing: int, unscheduled: int, gang: bool) -> str:
     if unscheduled:
-        words = f"{unscheduled} members wait for a node: free or add that capacity, or make the run smaller."
+        waits = "member waits" if unscheduled == 1 else "members wait"
+        words = f"{unscheduled} {waits} for a node: free or add that capacity, or make the run smaller."
     elif missing:
-        words = f"{missing} members have no pod: look at the job's events and quota."
+        words = f"{missing} of its members have no pod: look at the job's events and quota."
     else:
         words = "Look at the logs of the member that restarts or does not start."
     if gang:

@@ -47,8 +47,8 @@ def test_f1_waiting_opens_at_fifteen_minutes_and_one_gpu_hour_and_says_why(wareh
     tables = world(core__pod_life=[pod("w0"), pod("w1"), late], core__gpu_state_segment=[*waits, segment(60, 90)])
     found = find(warehouse, tables)["waiting"]
     assert (found["first_evidence_ns"], found["opened_ns"], found["closed_ns"]) == (at(0), at(15), at(60))
-    assert "1 have no node" in found["summary"]
-    assert "1 members wait for a node" in found["remedy"] and "Gang" not in found["remedy"]
+    assert "1 of its pods have no node" in found["summary"]
+    assert "1 member waits for a node" in found["remedy"] and "Gang" not in found["remedy"]
 
 
 @pytest.mark.parametrize(
