@@ -360,3 +360,12 @@ def test_g2_on_a_shared_active_device_nothing_is_said_of_stalls(warehouse: Wareh
     ]
     fill(warehouse, core__pod_life=[pod(**shared), pod("w1", **shared)], staging__gpu_sample=rows)
     assert minutes_by(states(warehouse), "state", "activity_basis") == {("busy", "device_shared"): 120.0}
+
+
+def test_g2_no_cause_rests_on_the_activity_of_a_shared_device(warehouse: Warehouse) -> None:
+    """Never active is known of every holder; who was active later is not, so no pause and nothing unreleased."""
+    rows = idle(0, 10) + active(10, 40) + idle(40, 50) + active(50, 60) + idle(60, 120)
+    shared = pod(gpus=0.5, gpu_resource="nvidia.com/gpu.shared")
+    fill(warehouse, core__pod_life=[shared], staging__gpu_sample=rows)
+    states(warehouse)
+    assert causes(warehouse) == [("no_work", 0, 10), ("unexplained", 40, 50), ("unexplained", 60, 120)]

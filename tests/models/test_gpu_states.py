@@ -124,6 +124,31 @@ def test_g2_a_row_without_a_pod_is_the_pods_that_holds_the_whole_node(warehouse:
     assert minutes_by(states(warehouse), "state") == {"busy": 240.0}
 
 
+def test_g2_a_row_without_a_pod_on_a_node_with_one_gpu_is_all_its_holders(warehouse: Warehouse) -> None:
+    shared = {"gpus": 0.5, "gpu_resource": "nvidia.com/gpu.shared"}
+    rows = samples(0, 60, 0, uid=None) + samples(60, 120, 80, uid=None)
+    fill(warehouse, core__pod_life=[pod(**shared), pod("w1", **shared)], staging__gpu_sample=rows)
+    found = minutes_by(states(warehouse), "pod_uid", "state", "activity_basis")
+    assert found == {
+        (uid, *kind): 30.0 for uid in ("w0", "w1") for kind in (("idle", "util"), ("busy", "device_shared"))
+    }
+
+
+def test_n2_the_same_names_in_two_clusters_never_meet(warehouse: Warehouse) -> None:
+    """Node name, pod name, pod uid and GPU uuid are equal; the clusters do the opposite of each other."""
+    there = {"cluster": "d"}
+    fill(
+        warehouse,
+        core__node_life=[node(), node(12, name=f"n{NODE}", **there)],
+        core__placement_coverage=[covered(), covered() | there],
+        core__pod_life=[pod(), pod(node_key=12, **there)],
+        staging__gpu_sample=samples(0, 120, 0) + [row | there for row in samples(0, 120, 100)],
+    )
+    assert minutes_by(states(warehouse), "cluster", "node_key", "state") == {
+        ("c", NODE, "idle"): 120.0, ("d", 12, "busy"): 120.0,
+    }  # fmt: skip
+
+
 def test_n3_a_row_without_a_pod_is_nobodys_where_two_could_be_meant(warehouse: Warehouse) -> None:
     rows = samples(0, 120, 50, uid=None) + samples(0, 120, 0, uid=None, gpu="GPU-1")
     fill(warehouse, core__node_life=[node(gpus=2)], core__pod_life=[pod(), pod("w1")], staging__gpu_sample=rows)

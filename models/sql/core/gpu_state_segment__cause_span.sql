@@ -70,8 +70,9 @@ WITH pod AS (
     SELECT h.run, max(a.last_active_ns) AS at_ns
     FROM gpu_activity AS a
     JOIN gpu_holder AS h ON h.cluster = a.cluster AND h.pod_uid = a.pod_uid
-    WHERE a.last_active_ns IS NOT NULL
     GROUP BY h.run
+    -- whose activity a shared device shows is not known, and no cause rests on it (G2)
+    HAVING max(a.last_active_ns) IS NOT NULL AND NOT bool_or(h.fractional)
 ), known AS (
     SELECT cluster, pod_uid, max(last_sample_ns) AS to_ns FROM gpu_activity GROUP BY ALL
 ), span AS (

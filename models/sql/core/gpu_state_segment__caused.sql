@@ -1,6 +1,6 @@
 -- One idle or starting stretch (or a part of one) with the first cause of G4 that holds in it.
 WITH wanted AS MATERIALIZED (
-    SELECT row_number() OVER () AS piece_id, p.*, h.run
+    SELECT row_number() OVER () AS piece_id, p.*, h.run, h.fractional
     FROM gpu_piece AS p
     JOIN gpu_holder AS h ON h.cluster = p.cluster AND h.pod_uid = p.pod_uid
     WHERE p.state IN ('idle', 'starting')
@@ -28,7 +28,8 @@ WITH wanted AS MATERIALIZED (
         coalesce(
             n.cause,
             CASE
-                WHEN w.pause THEN 'pause'
+                -- whose activity a shared device shows is not known (G2); that it showed none is
+                WHEN w.pause AND NOT w.fractional THEN 'pause'
                 WHEN w.state = 'idle' AND (a.first_active_ns IS NULL OR a.first_active_ns >= n.to_ns) THEN 'no_work'
                 ELSE 'unexplained'
             END
