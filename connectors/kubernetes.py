@@ -7,26 +7,27 @@ Accepted, in JSON (one document, one a line, or concatenated) or YAML, plain or 
 - API lists (`PodList`, ...), kubectl's `List`, JSON arrays, bare objects, and watch events without a clock.
 
 The time of an observation is the envelope's, else the one in the file's name (`...2026-11-23T10-00-00Z...`), else the
-file's modification time, with a warning. What a list leaves out is only gone if the list is complete: recorder
-envelopes say so; a plain list is complete when it has no `continue` token and no namespace scope can be told from it.
+file's modification time, with a warning. What a list leaves out is only gone if the list is complete (P1): recorder
+envelopes say so. A plain list says nothing of its scope: it counts as complete when no page follows and it shows more
+than one namespace (or an object that has none), or when the source says `complete = true`.
 Shapes: the Kubernetes API (core/v1, batch/v1) and the job operators' custom resources.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from ipaddress import ip_address
 from typing import Any
 
 import orjson
-import yaml
+import pyarrow.parquet as pq
 
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.documents import file_time, read_documents, time_ns
+from connectors.lines import canonical_address
+from connectors.objects import LandedObject, Source, list_objects
 from connectors.sink import Batch, Lake
 from models.contracts import TABLES
 
@@ -37,11 +38,9 @@ POD, NODE, WORKLOAD, SERVICE, SNAPSHOT = (
     "staging.service_observation",
     "staging.snapshot",
 )
-OBSERVATIONS = (POD, NODE, WORKLOAD, SERVICE)
 WATCH_MODES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
-MAX_DOCUMENT_BYTES = 2 << 30
-MAX_YAML_BYTES = 64 << 20
-_FILE_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2})[-:](\d{2})[-:](\d{2})Z")
+FLUSH_ROWS = 20_000
+MAX_ANNOTATION = 4096  # last-applied-configuration and the like say nothing that is read here
 Object = dict[str, Any]
 
 # resource name -> accelerators that one unit is (MIG slices and HAMi shares are weighed below)
@@ -55,7 +54,11 @@ ACCELERATORS = {
     "aws.amazon.com/neuron": 1.0,
     "google.com/tpu": 1.0,
 }
-_MIG = re.compile(r"^nvidia\.com/mig-(\d+)g\.\d+gb(?:\.[a-z.]+)?$")
+# HAMi: a device request goes with the percentage of the device that it may use
+HAMI_SHARES = ("nvidia.com/gpucores", "nvidia.com/gpumem-percentage")
+# KAI and Run:ai: pods that hold whole devices on behalf of the fractional pods, which state their own share
+RESERVATION_NAMESPACES = ("kai-resource-reservation", "runai-reservation")
+_MIG = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.\d+gb(?:\.[a-z.]+)?$")
 MIG_SLICES = 7  # compute slices of a whole A100/H100-class GPU
 _QUANTITY = re.compile(r"^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
 _SUFFIX = {"m": 1e-3, "": 1.0}
@@ -66,9 +69,6 @@ WORKLOAD_KINDS = {
     "Job", "PodGroup", "Workload", "LeaderWorkerSet", "SparkApplication", "CronJob", "StatefulSet",
 }  # fmt: skip
 TERMINAL = ("Succeeded", "Failed")
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
@@ -83,276 +83,246 @@ def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
             progress(f"{source.name}: {number} of {len(fresh)} new files")
 
 
-@dataclass
-class _Collected:
-    """Rows of one file, by staging table, and the snapshot that they belong to."""
-
-    landed: LandedObject
-    rows: dict[str, list[Object]] = field(default_factory=lambda: {table: [] for table in OBSERVATIONS})
-    snapshots: list[Object] = field(default_factory=list)
-    watch: dict[str, Object] = field(default_factory=dict)
-    control: int = 0  # bookmarks and errors of a watch
-
-
 def stage_object(landed: LandedObject, batch: Batch) -> None:
     """Parse one file into the batch: observations, snapshots, rejected documents and items."""
-    collected = _Collected(landed)
-    fallback_ns, basis = _file_time(landed)
-    with open_bytes(landed.path) as handle:
-        try:
-            data = handle.read(MAX_DOCUMENT_BYTES)
-        except (OSError, EOFError) as error:
-            batch.reject(landed, SNAPSHOT, None, f"unreadable: {error}", "")
-            batch.count(landed, SNAPSHOT).read = 1
-            return
-    for line, document, problem in documents(data, landed.location):
+    taken = _File(landed, batch, *file_time(landed))
+    for line, document, problem in read_documents(landed.path):
         if problem is not None:
             batch.reject(landed, SNAPSHOT, line, problem, str(document))
             continue
-        _take(collected, batch, document, line, fallback_ns, basis)
-    if basis == "modified" and any(s["observed_basis"] == "modified" for s in _all_snapshots(collected)):
-        batch.warn(
-            landed, "time taken from the file's modification time: record with observed_at, or put it in the name"
-        )
-    snapshots = _all_snapshots(collected)
-    batch.write(landed, SNAPSHOT, TABLES[SNAPSHOT].frame(snapshots))
-    counts = batch.count(landed, SNAPSHOT)
-    counts.control = collected.control
-    counts.read = len(snapshots) + counts.rejected + collected.control
-    for table, rows in collected.rows.items():
-        if rows:
-            batch.count(landed, table).read += len(rows)
-            batch.write(landed, table, TABLES[table].frame(rows))
-
-
-def documents(data: bytes, name: str) -> Iterator[tuple[int | None, Any, str | None]]:
-    """(line, document, problem) of every document in a file; a document that can't be read has a problem instead."""
-    text = data.lstrip()
-    if not text:
-        return
-    if text[:1] in (b"{", b"["):
-        yield from _json_documents(data)
-        return
-    yield from _yaml_documents(data)
-
-
-def _json_documents(data: bytes) -> Iterator[tuple[int | None, Any, str | None]]:
-    try:
-        yield 1, orjson.loads(data), None
-        return
-    except orjson.JSONDecodeError:
-        pass
-    lines = data.split(b"\n")
-    first = next((line for line in lines if line.strip()), b"")
-    try:
-        orjson.loads(first)
-    except orjson.JSONDecodeError:
-        yield from _concatenated(data)
-        return
-    for number, line in enumerate(lines, 1):
-        if line.strip():
+        for entry in document if isinstance(document, list) else [document]:
             try:
-                yield number, orjson.loads(line), None
-            except orjson.JSONDecodeError as error:
-                yield number, line[:2000].decode("utf-8", "replace"), f"bad_json: {error}"
+                taken.entry(entry, line)
+            except (TypeError, ValueError, AttributeError) as error:
+                taken.refuse(line, f"bad_value: {error}", entry)
+    taken.close()
 
 
-def _concatenated(data: bytes) -> Iterator[tuple[int | None, Any, str | None]]:
-    text, decoder, position = data.decode("utf-8", "replace"), json.JSONDecoder(), 0
-    while position < len(text):
-        while position < len(text) and text[position].isspace():
-            position += 1
-        if position == len(text):
-            return
-        line = text.count("\n", 0, position) + 1
-        try:
-            document, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            yield line, text[position : position + 2000], f"bad_json: {error}"
-            return
-        yield line, document, None
+@dataclass
+class _File:
+    """One file on its way to staging: what was taken so far, and where rows go when the buffer is full."""
 
+    landed: LandedObject
+    batch: Batch
+    fallback_ns: int
+    fallback_basis: str
+    snapshots: list[Object] = field(default_factory=list)
+    watch: dict[str, Object] = field(default_factory=dict)  # kind -> its stretch of events without a gap
+    _last_ns: dict[str, int] = field(default_factory=dict)
+    _rows: dict[str, list[Object]] = field(default_factory=dict)
+    _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict)
 
-def _yaml_documents(data: bytes) -> Iterator[tuple[int | None, Any, str | None]]:
-    if len(data) > MAX_YAML_BYTES:
-        yield 1, "", f"too_large: YAML over {MAX_YAML_BYTES >> 20} MiB; record JSON"
-        return
-    try:
-        starts = []
-        for event in yaml.parse(data, Loader=_LOADER):
-            if isinstance(event, yaml.events.AliasEvent):  # Kubernetes never writes one; a bomb is made of them
-                raise yaml.YAMLError("YAML aliases are not read")
-            if isinstance(event, yaml.events.DocumentStartEvent):
-                starts.append(event.start_mark.line + 1 if event.start_mark else 1)
-        for line, document in zip(starts, yaml.load_all(data, Loader=_LOADER), strict=True):
-            if document is not None:
-                yield line, document, None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        yield None, data[:2000].decode("utf-8", "replace"), f"bad_yaml: {str(error).splitlines()[0]}"
-
-
-def _take(
-    collected: _Collected, batch: Batch, document: Any, line: int | None, fallback_ns: int, fallback_basis: str
-) -> None:
-    """Take one document: an envelope, a list, a watch event, or an object."""
-    for entry in document if isinstance(document, list) else [document]:
+    def entry(self, entry: Any, line: int | None) -> None:
+        """Take one document: an envelope, a list, a watch event, or an object."""
         if not isinstance(entry, dict):
-            _refuse(collected, batch, line, "bad_value: not an object", entry)
-            continue
+            self.refuse(line, "bad_value: not an object", entry)
+            return
         stamped = time_ns(entry.get("observed_at"))
-        observed_ns, basis = (stamped, "envelope") if stamped is not None else (fallback_ns, fallback_basis)
+        at = (stamped, "envelope") if stamped is not None else (self.fallback_ns, self.fallback_basis)
         if isinstance(entry.get("list"), dict):
             listed = entry["list"]
-            complete = bool(entry.get("complete", not _continues(listed)))
-            _take_list(collected, batch, listed, line, observed_ns, basis, complete, entry.get("scope"))
+            complete = bool(entry.get("complete", True)) and not _continues(listed)
+            self.list(listed, line, at, complete, entry.get("scope"))
         elif isinstance(entry.get("type"), str) and isinstance(entry.get("object"), dict):
-            _take_event(collected, batch, entry["type"], entry["object"], line, observed_ns, basis)
+            self.event(entry["type"], entry["object"], line, at, entry.get("scope"))
         elif isinstance(entry.get("items"), list):
-            _take_list(collected, batch, entry, line, observed_ns, basis, not _continues(entry), None)
-        elif isinstance(entry.get("kind"), str) and isinstance(entry.get("metadata"), dict):
-            _take_list(collected, batch, {"kind": "List", "items": [entry]}, line, observed_ns, basis, False, "object")
+            self.list(entry, line, at, not _continues(entry), self._plain_scope(entry))
+        elif _kind_of(entry) is not None and isinstance(entry.get("metadata"), dict):
+            self.list({"kind": "List", "items": [entry]}, line, at, False, "object")
         else:
-            _refuse(collected, batch, line, "bad_value: neither a list, a watch event nor a Kubernetes object", entry)
+            self.refuse(line, "bad_value: neither a list, a watch event nor a Kubernetes object", entry)
+
+    def refuse(self, line: int | None, reason: str, raw: object) -> None:
+        self.batch.reject(self.landed, SNAPSHOT, line, reason, _raw(raw))
+
+    def _plain_scope(self, listed: Object) -> str | None:
+        """What a list without an envelope may be limited to; None when it looks like the whole cluster."""
+        if self.landed.source.options.get("complete"):
+            return None
+        metadata = [
+            m for item in listed["items"] if isinstance(item, dict) and isinstance(m := item.get("metadata"), dict)
+        ]
+        namespaces = {str(m["namespace"]) if m.get("namespace") else "" for m in metadata}
+        if len(namespaces) > 1 or "" in namespaces:
+            return None
+        self.batch.warn(
+            self.landed,
+            "a plain list of one namespace (or none) ends nothing: record all namespaces, or set complete = true",
+        )
+        return f"namespace {namespaces.pop()}" if namespaces else "unknown"
+
+    def list(self, listed: Object, line: int | None, at: tuple[int, str], complete: bool, scope: object) -> None:
+        kind = str(listed.get("kind") or "List")
+        item_kind = kind.removesuffix("List") if kind.endswith("List") and kind != "List" else None
+        by_kind: dict[str, list[Object]] = {item_kind: []} if item_kind else {}
+        items = listed.get("items")
+        for item in items if isinstance(items, list) else []:
+            found = item_kind or _kind_of(item)
+            if isinstance(item, dict) and found is not None:
+                by_kind.setdefault(found, []).append(item)
+            else:
+                self.refuse(line, "bad_value: a list item is no object of a known kind", item)
+        for found, members in by_kind.items():
+            snapshot = self._snapshot(f"{len(self.snapshots)}", found, at, "list", complete, scope)
+            snapshot["items"] = len(members)
+            self.snapshots.append(snapshot)
+            for member in members:
+                api = member.get("apiVersion") or listed.get("apiVersion")
+                self._object(found, member, api, line, at[0], "list", snapshot["snapshot_id"])
+
+    def event(self, event: str, item: Object, line: int | None, at: tuple[int, str], scope: object) -> None:
+        """Take one watch event. Bookmarks move the end of their stretch; an error (410 Gone) ends every stretch."""
+        mode, kind = WATCH_MODES.get(event), _kind_of(item) or "?"
+        if mode is None:
+            self.batch.count(self.landed, SNAPSHOT).control += 1
+        if event == "ERROR":
+            self.snapshots += self.watch.values()
+            self.watch, self._last_ns = {}, {}
+            return
+        if kind not in self.watch:
+            self.watch[kind] = self._snapshot(
+                f"w{len(self.snapshots)}-{len(self.watch)}", kind, at, "watch", False, scope
+            )
+            self.watch[kind]["watch_to_ns"] = at[0]
+        stretch, observed_ns = self.watch[kind], at[0]
+        last_ns = self._last_ns.get(kind, observed_ns - 1)
+        if last_ns - 1_000_000_000 < observed_ns <= last_ns:
+            observed_ns = last_ns + 1  # events keep their order even where their stamps are equal
+        self._last_ns[kind] = observed_ns
+        stretch["watch_to_ns"] = max(stretch["watch_to_ns"], observed_ns)
+        stretch["observed_ns"] = min(stretch["observed_ns"], observed_ns)
+        if mode is not None:
+            stretch["items"] += 1
+            self._object(kind, item, item.get("apiVersion"), line, observed_ns, mode, stretch["snapshot_id"])
+
+    def _snapshot(
+        self, name: str, kind: str, at: tuple[int, str], mode: str, complete: bool, scope: object
+    ) -> dict[str, Any]:
+        return {
+            "snapshot_id": f"{self.landed.object_id}-{name}",
+            "object_id": self.landed.object_id,
+            "cluster": self.landed.source.cluster or "default",
+            "resource_kind": kind,
+            "observed_ns": at[0],
+            "observed_basis": at[1],
+            "mode": mode,
+            "complete": complete and scope in (None, ""),
+            "scope": None if scope in (None, "") else str(scope),
+            "items": 0,
+            "watch_to_ns": None,
+        }
+
+    def _object(
+        self, kind: str, item: Object, api: object, line: int | None, observed_ns: int, mode: str, snapshot_id: str
+    ) -> None:
+        chosen = BUILDERS.get(kind) or ((WORKLOAD, workload_row) if kind in WORKLOAD_KINDS else None)
+        if chosen is None:
+            return
+        table, build = chosen
+        counts = self.batch.count(self.landed, table)
+        counts.read += 1
+        try:
+            row = build({**item, "kind": kind, "apiVersion": str(api or "")})
+            row |= {
+                "object_id": self.landed.object_id,
+                "snapshot_id": snapshot_id,
+                "cluster": self.landed.source.cluster or "default",
+                "observed_ns": observed_ns,
+                "mode": mode,
+            }
+            _check(table, row)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            reason = f"bad_value: {type(error).__name__}: {error}"
+            self.batch.reject(self.landed, table, line, reason[:500], _raw(item))
+            return
+        rows = self._rows.setdefault(table, [])
+        rows.append(row)
+        if len(rows) >= FLUSH_ROWS:
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        contract, rows = TABLES[table], self._rows.pop(table, [])
+        if not rows:
+            return
+        if table not in self._writers:
+            target = self.batch.scratch(self.landed, table)
+            self._writers[table] = pq.ParquetWriter(target, contract.arrow_schema(), compression="zstd")
+        self._writers[table].write_table(contract.frame(rows).to_arrow().cast(contract.arrow_schema()))
+        self.batch.count(self.landed, table).kept += len(rows)
+
+    def close(self) -> None:
+        """Write what is left, and the snapshots."""
+        for table in list(self._rows):
+            self._flush(table)
+        for writer in self._writers.values():
+            writer.close()
+        snapshots = [*self.snapshots, *self.watch.values()]
+        if any(snapshot["observed_basis"] == "modified" for snapshot in snapshots):
+            self.batch.warn(
+                self.landed,
+                "time taken from the file's modification time: record with observed_at, or put it in the name",
+            )
+        counts = self.batch.count(self.landed, SNAPSHOT)
+        counts.read = len(snapshots) + counts.rejected + counts.control
+        self.batch.write(self.landed, SNAPSHOT, TABLES[SNAPSHOT].frame(snapshots))
 
 
-def _refuse(collected: _Collected, batch: Batch, line: int | None, reason: str, raw: object) -> None:
-    batch.reject(collected.landed, SNAPSHOT, line, reason, str(raw))
+def _kind_of(item: Any) -> str | None:
+    """The kind of an object; items of API lists do not state it, but a pod and a node can be told by their spec."""
+    if not isinstance(item, dict):
+        return None
+    if isinstance(item.get("kind"), str):
+        return str(item["kind"])
+    spec, status = item.get("spec"), item.get("status")
+    if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+        return "Pod"
+    return "Node" if isinstance(status, dict) and "nodeInfo" in status else None
 
 
 def _continues(listed: Object) -> bool:
+    """Is this a page of a longer list? What is not on it is not gone."""
     metadata = listed.get("metadata")
     return bool(isinstance(metadata, dict) and (metadata.get("continue") or metadata.get("remainingItemCount")))
 
 
-def _take_list(
-    collected: _Collected, batch: Batch, listed: Object, line: int | None, observed_ns: int, basis: str, complete: bool,
-    scope: object,
-) -> None:  # fmt: skip
-    kind = str(listed.get("kind") or "List")
-    items = listed.get("items")
-    item_kind = kind.removesuffix("List") if kind.endswith("List") and kind != "List" else None
-    by_kind: dict[str, list[Object]] = {item_kind: []} if item_kind else {}
-    for item in items if isinstance(items, list) else []:
-        if isinstance(item, dict):
-            by_kind.setdefault(item_kind or str(item.get("kind") or "?"), []).append(item)
-        else:
-            _refuse(collected, batch, line, "bad_value: a list item is not an object", item)
-    for found, members in by_kind.items():
-        snapshot_id = f"{collected.landed.object_id}-{len(collected.snapshots)}"
-        collected.snapshots.append(
-            _snapshot(collected, snapshot_id, found, observed_ns, basis, "list", complete, scope, len(members))
-        )
-        for member in members:
-            api = member.get("apiVersion") or listed.get("apiVersion")
-            _take_object(collected, batch, found, member, api, line, observed_ns, "list", snapshot_id)
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "int": (int,),
+    "ns": (int,),
+    "double": (int, float),
+    "bool": (bool,),
+}
+_COLUMN_TYPES = {
+    table: [(column.name, _PYTHON_TYPES[column.type], column.required) for column in TABLES[table].columns]
+    for table in (POD, NODE, WORKLOAD, SERVICE)
+}
 
 
-def _take_event(
-    collected: _Collected, batch: Batch, event: str, item: Object, line: int | None, observed_ns: int, basis: str
-) -> None:
-    kind = str(item.get("kind") or "?")
-    mode = WATCH_MODES.get(event)
-    if mode is None:
-        collected.control += 1
-    if event == "ERROR":
-        collected.snapshots.extend(collected.watch.values())  # a gap: what follows is a new stretch
-        collected.watch = {}
-        return
-    if kind not in collected.watch:
-        snapshot_id = f"{collected.landed.object_id}-w{len(collected.watch)}-{len(collected.snapshots)}"
-        collected.watch[kind] = _snapshot(collected, snapshot_id, kind, observed_ns, basis, "watch", False, None, 0)
-    stretch = collected.watch[kind]
-    stretch["watch_to_ns"] = max(int(stretch["watch_to_ns"] or observed_ns), observed_ns)
-    stretch["observed_ns"] = min(int(stretch["observed_ns"]), observed_ns)
-    if mode is None:  # BOOKMARK
-        return
-    stretch["items"] += 1
-    _take_object(
-        collected, batch, kind, item, item.get("apiVersion"), line, observed_ns, mode, str(stretch["snapshot_id"])
-    )
+def _check(table: str, row: Object) -> None:
+    """A row whose values are not what its table holds is refused here, alone, before it can spoil the file."""
+    for name, types, required in _COLUMN_TYPES[table]:
+        value = row.get(name)
+        if value is None:
+            if required:
+                raise ValueError(f"{name} is missing")
+        elif not isinstance(value, types):
+            raise ValueError(f"{name} is no {types[0].__name__}: {str(value)[:60]!r}")
+        elif isinstance(value, str):
+            value.encode()  # a lone surrogate is no text
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is not finite")
+        elif isinstance(value, int | float) and abs(value) > 1 << 62:
+            raise ValueError(f"{name} is out of range")
 
 
-def _snapshot(
-    collected: _Collected, snapshot_id: str, kind: str, observed_ns: int, basis: str, mode: str, complete: bool,
-    scope: object, items: int,
-) -> Object:  # fmt: skip
-    return {
-        "snapshot_id": snapshot_id,
-        "object_id": collected.landed.object_id,
-        "cluster": collected.landed.source.cluster,
-        "resource_kind": kind,
-        "observed_ns": observed_ns,
-        "observed_basis": basis,
-        "mode": mode,
-        "complete": complete and scope in (None, ""),
-        "scope": None if scope in (None, "") else str(scope),
-        "items": items,
-        "watch_to_ns": observed_ns if mode == "watch" else None,
-    }
-
-
-def _all_snapshots(collected: _Collected) -> list[Object]:
-    return [*collected.snapshots, *collected.watch.values()]
-
-
-def _take_object(
-    collected: _Collected, batch: Batch, kind: str, item: Object, api: object, line: int | None, observed_ns: int,
-    mode: str, snapshot_id: str,
-) -> None:  # fmt: skip
-    chosen = BUILDERS.get(kind) or ((WORKLOAD, workload_row) if kind in WORKLOAD_KINDS else None)
-    if chosen is None:
-        return
-    table, build = chosen
+def _raw(item: object) -> str:
     try:
-        row = build({**item, "kind": kind, "apiVersion": api or ""})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        batch.count(collected.landed, table).read += 1
-        batch.reject(collected.landed, table, line, f"bad_value: {type(error).__name__}: {error}", _raw(item))
-        return
-    row |= {
-        "object_id": collected.landed.object_id,
-        "snapshot_id": snapshot_id,
-        "cluster": collected.landed.source.cluster,
-        "observed_ns": observed_ns,
-        "mode": mode,
-    }
-    collected.rows[table].append(row)
-
-
-def _raw(item: Object) -> str:
-    return orjson.dumps(item, default=str, option=orjson.OPT_NON_STR_KEYS).decode("utf-8", "replace")[:2000]
-
-
-def _file_time(landed: LandedObject) -> tuple[int, str]:
-    match = _FILE_TIME.search(landed.location.rsplit("/", 1)[-1])
-    if match:
-        stamped = time_ns(f"{match[1]}T{match[2]}:{match[3]}:{match[4]}Z")
-        if stamped is not None:
-            return stamped, "file_name"
-    return landed.modified_ns, "modified"
+        return orjson.dumps(item, default=str, option=orjson.OPT_NON_STR_KEYS).decode()[:2000]
+    except (TypeError, ValueError, RecursionError):
+        return repr(item)[:2000].encode("utf-8", "replace").decode()
 
 
 # --- values --------------------------------------------------------------------------------------------------------
-def time_ns(value: object) -> int | None:
-    """RFC 3339 (or a datetime from YAML) as nanoseconds since 1970 UTC; None when absent."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
-    text = str(value)
-    stem, zone = (text[:-1], "+00:00") if text.endswith("Z") else (text, "")
-    whole, dot, fraction = stem.partition(".")
-    if dot and not zone:
-        digits = re.match(r"\d*", fraction)
-        cut = digits.end() if digits else 0
-        fraction, zone = fraction[:cut], fraction[cut:]
-    moment = datetime.fromisoformat(whole + zone)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp()) * 1_000_000_000 + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
-
-
 def quantity(value: object) -> float:
     """A Kubernetes resource quantity (`8`, `500m`, `2Gi`, `1k`) as a number."""
     if isinstance(value, int | float):
@@ -369,22 +339,16 @@ def _json(value: object) -> str | None:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
 
 
-def canonical_ip(text: str) -> str:
-    """Canonical text of an address; IPv4-mapped IPv6 becomes IPv4."""
-    address = ip_address(text.strip())
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+def _texts(value: object) -> dict[str, str]:
+    """Labels or annotations as text to text; YAML makes numbers and booleans of some, an empty one is no label."""
+    if not isinstance(value, dict):
+        return {}
+    return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items() if v is not None}
 
 
 def _ips(values: list[object]) -> list[str]:
-    found = []
-    for value in values:
-        if value:
-            try:
-                found.append(canonical_ip(str(value)))
-            except ValueError:
-                continue
-    return list(dict.fromkeys(found))
+    found = [canonical_address(str(value)) for value in values if value]
+    return list(dict.fromkeys(address for address in found if address))
 
 
 def _controller(metadata: Object) -> Object:
@@ -398,17 +362,15 @@ def pod_row(pod: Object) -> Object:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     conditions = {c.get("type"): c for c in status.get("conditions") or [] if isinstance(c, dict)}
     owner = _controller(metadata)
-    annotations = metadata.get("annotations") or {}
+    annotations = _texts(metadata.get("annotations"))
     containers, sidecars = _main_containers(spec)
-    gpu_resource, gpus = effective_gpus(spec, annotations)
+    reserves = metadata.get("namespace") in RESERVATION_NAMESPACES
+    gpu_resource, gpus = (None, 0.0) if reserves else effective_gpus(spec, annotations)
     phase = status.get("phase")
-    uid = metadata.get("uid")
-    if not uid:
-        raise ValueError("metadata.uid is missing")
     deleted = time_ns(metadata.get("deletionTimestamp"))
     grace = metadata.get("deletionGracePeriodSeconds")
     return {
-        "uid": str(uid),
+        "uid": _identity(metadata),
         "namespace": str(metadata.get("namespace") or "default"),
         "name": str(metadata["name"]),
         "node_name": spec.get("nodeName") or None,
@@ -436,12 +398,22 @@ def pod_row(pod: Object) -> Object:
         "owner_api_version": owner.get("apiVersion"),
         "owner_name": owner.get("name"),
         "owner_uid": owner.get("uid"),
-        "labels": _json(metadata.get("labels")),
-        "annotations": _json({k: v for k, v in annotations.items() if len(str(v)) <= 4096}),
+        "labels": _json(_texts(metadata.get("labels"))),
+        "annotations": _json({k: v for k, v in annotations.items() if len(v) <= MAX_ANNOTATION}),
         "ports": _json(_ports([*containers, *sidecars])),
         "spread_constraints": _json(spec.get("topologySpreadConstraints")),
         "node_selector": _json(_node_selection(spec)),
     }
+
+
+def _identity(metadata: Object) -> str:
+    """metadata.uid; an excerpt without one is told by namespace, name and time of creation."""
+    if metadata.get("uid"):
+        return str(metadata["uid"])
+    if not metadata.get("creationTimestamp"):
+        raise ValueError("metadata.uid is missing")
+    text = "\x1f".join(str(metadata.get(key) or "") for key in ("namespace", "name", "creationTimestamp"))
+    return f"no-uid-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def _main_containers(spec: Object) -> tuple[list[Object], list[Object]]:
@@ -509,8 +481,9 @@ def _container_gpus(container: Object) -> tuple[str | None, float]:
         if weight is None:
             continue
         count = quantity(value)
-        if resource == "nvidia.com/gpu" and "nvidia.com/gpucores" in requests:
-            weight = quantity(requests["nvidia.com/gpucores"]) / 100
+        share = next((key for key in HAMI_SHARES if key in requests), None)
+        if resource == "nvidia.com/gpu" and share is not None:
+            resource, weight = share, quantity(requests[share]) / 100
         if count:
             name, total = name or resource, total + count * weight
     return name, total
@@ -539,7 +512,9 @@ def effective_gpus(spec: Object, annotations: Object) -> tuple[str | None, float
     gpus = max(total + sidecars, peak)
     fraction = annotations.get("gpu-fraction")
     if not gpus and fraction:
-        return "kai.scheduler/gpu-fraction", quantity(fraction)
+        return "kai.scheduler/gpu-fraction", quantity(fraction) * quantity(
+            annotations.get("gpu-fraction-num-devices") or 1
+        )
     return (name if gpus else None), gpus
 
 
@@ -596,12 +571,15 @@ _GCE_PROVIDER = re.compile(r"^gce://[^/]+/([^/]+)/(.+)$")
 def node_row(node: Object) -> Object:
     """One node object as a row of `staging.node_observation` (without the observation's own columns)."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels = _texts(metadata.get("labels"))
     provider_id = spec.get("providerID")
     zone, basis = node_zone(labels, provider_id)
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or [] if isinstance(c, dict)}
-    replicas = _replicas(labels)
     capacity, allocatable = _node_gpus(status.get("capacity")), _node_gpus(status.get("allocatable"))
+    replicas = _replicas(labels, capacity)
+    physical = capacity / replicas
+    if labels.get("nvidia.com/mig.strategy") == "mixed":  # slices of a GPU need not fill it
+        physical = max(physical, _count(labels.get("nvidia.com/gpu.count")))
     ready = conditions.get("Ready")
     name = str(metadata["name"])
     identity = f"{name}\x1f{provider_id}"
@@ -620,7 +598,7 @@ def node_row(node: Object) -> Object:
         "zone_basis": basis,
         "zone_id": labels.get("topology.k8s.aws/zone-id"),
         "gpu_model": gpu_model(labels),
-        "gpus": capacity / replicas,
+        "gpus": physical,
         "gpus_allocatable": allocatable / replicas,
         "gpu_replicas": replicas,
         "internal_ips": _json(
@@ -680,12 +658,22 @@ def gpu_model(labels: Object) -> str | None:
     return re.sub(r"(-SHARED|-MIG-.*)$", "", str(product)) if product else None
 
 
-def _replicas(labels: Object) -> float:
-    """Time-slicing factor: how many allocatable devices one physical GPU shows as."""
-    try:
-        return max(1.0, float(labels.get("nvidia.com/gpu.replicas") or 1))
-    except ValueError:
-        return 1.0
+def _replicas(labels: Object, capacity: float) -> float:
+    """How many allocatable devices one physical GPU shows as: time-slicing replicas, or slices of the MIG strategy `single`.
+
+    The devices over the count of physical GPUs, else the replicas label (gpu-feature-discovery); 1 when not shared.
+    """
+    single = re.search(r"-MIG-(\d+)g\.", str(labels.get("nvidia.com/gpu.product") or ""))
+    if single:
+        return MIG_SLICES / int(single[1])
+    physical, replicas = _count(labels.get("nvidia.com/gpu.count")), _count(labels.get("nvidia.com/gpu.replicas"))
+    if physical and capacity > physical:
+        return capacity / physical
+    return replicas if replicas > 1 and not physical and capacity % replicas == 0 else 1.0
+
+
+def _count(text: object) -> float:
+    return float(str(text)) if str(text).isdigit() else 0.0
 
 
 def _node_gpus(resources: object) -> float:
@@ -707,7 +695,7 @@ def workload_row(item: Object) -> Object:
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     owner = _controller(metadata)
     replicas, minimum = declared_replicas(item["kind"], spec)
-    name = str(metadata["name"])
+    name = str(metadata.get("name") or metadata["generateName"])
     namespace = str(metadata.get("namespace") or "default")
     return {
         "api_version": str(item.get("apiVersion") or ""),
@@ -721,12 +709,14 @@ def workload_row(item: Object) -> Object:
         "created_ns": time_ns(metadata.get("creationTimestamp")),
         "finished_ns": time_ns(status.get("completionTime") or status.get("endTime")),
         "state": _state(status, spec),
-        "replicas": _json(replicas),
+        "replicas": orjson.dumps(replicas).decode() if replicas else None,  # in the order of declaration
         "min_members": minimum,
         "completion_mode": spec.get("completionMode") if item["kind"] == "Job" else None,
         "subdomain": _subdomain(spec),
-        "labels": _json(metadata.get("labels")),
-        "annotations": _json({k: v for k, v in (metadata.get("annotations") or {}).items() if len(str(v)) <= 4096}),
+        "labels": _json(_texts(metadata.get("labels"))),
+        "annotations": _json(
+            {k: v for k, v in _texts(metadata.get("annotations")).items() if len(v) <= MAX_ANNOTATION}
+        ),
         "ports": _json(_ports(list(_templated_containers(spec)))),
     }
 

@@ -8,6 +8,7 @@ siblings; where no uid is known, ten minutes without a live pod start a new run.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,11 +18,24 @@ from models.parameters import SECOND_NS, Parameters
 COORDINATOR, WORKER, AUXILIARY, NONE = "coordinator", "worker", "auxiliary", "none"
 KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 OPERATOR_KINDS = {f"{kind.lower()}-controller": kind for kind in KUBEFLOW_KINDS} | {"mpi-operator": "MPIJob"}
-COORDINATOR_WORDS = {"coordinator", "master", "launcher", "head", "driver", "leader", "chief", "scheduler", "rank0"}
+COORDINATOR_WORDS = {
+    "coordinator",
+    "master",
+    "launcher",
+    "head",
+    "driver",
+    "leader",
+    "chief",
+    "scheduler",
+    "rank0",
+    "control",
+}
 AUXILIARY_WORDS = {"evaluator", "dataset-initializer", "model-initializer", "tensorboard", "submitter"}
 TRAINJOB_PARTS = {"node", "launcher", "dataset-initializer", "model-initializer"}
 # objects that wrap a job and are not the job (facts: owner walk); climbing stops below them
 WRAPPERS = {"Workflow", "CronJob", "ScheduledWorkflow", "AppWrapper", "DynamoGraphDeployment"}
+# kinds that are a user's job; climbing to one of them is climbing to the job
+JOB_KINDS = {*KUBEFLOW_KINDS, "JobSet", "TrainJob", "RayJob", "RayCluster", "LeaderWorkerSet", "SparkApplication"}
 GANG_KINDS = {
     *KUBEFLOW_KINDS,
     "JobSet",
@@ -35,6 +49,9 @@ GANG_KINDS = {
 QUEUE_LABELS = (
     "kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "runai/queue",
     "kai.scheduler/queue",
+)  # fmt: skip
+POD_GROUP_KEYS = (
+    "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name", "scheduling.k8s.io/group-name",
 )  # fmt: skip
 PIPELINE_LABELS = ("workflows.argoproj.io/workflow", "pipeline/runid")
 Labels = dict[str, str]
@@ -100,6 +117,8 @@ class Captured:
 
     by_uid: dict[tuple[str, str], Workload] = field(default_factory=dict)
     by_name: dict[tuple[str, str, str, str], list[Workload]] = field(default_factory=dict)
+    below: dict[tuple[str, str], list[Workload]] = field(default_factory=dict)  # by the uid of the owner
+    of_kind: dict[tuple[str, str, str], list[Workload]] = field(default_factory=dict)  # by cluster, namespace, kind
 
     @classmethod
     def of(cls, workloads: Iterable[Workload]) -> Captured:
@@ -108,6 +127,9 @@ class Captured:
             captured.by_uid[(workload.cluster, workload.uid)] = workload
             key = (workload.cluster, workload.namespace, workload.kind, workload.name)
             captured.by_name.setdefault(key, []).append(workload)
+            captured.of_kind.setdefault(key[:3], []).append(workload)
+            if workload.owner_uid is not None:
+                captured.below.setdefault((workload.cluster, workload.owner_uid), []).append(workload)
         return captured
 
     def owner_of(self, workload: Workload) -> Workload | None:
@@ -131,7 +153,7 @@ def resolve(pods: list[PodFacts], captured: Captured, parameters: Parameters) ->
         membership = _recognise(pod, captured, parameters)
         if membership is not None:
             found[(pod.cluster, pod.uid)] = membership
-    return _with_runs(pods, found, parameters)
+    return _one_coordinator_type(_with_runs(pods, found, parameters), pods)
 
 
 def _recognise(pod: PodFacts, captured: Captured, parameters: Parameters) -> Membership | None:
@@ -175,23 +197,31 @@ def _named_run(pod: PodFacts, captured: Captured, kind: str, name: str) -> str |
 
 
 def _mapped(pod: PodFacts, parameters: Parameters) -> Membership | None:
-    """Configured label pairs (job label, role label): the user's word comes first."""
+    """Configured label pairs (job label, role label): the user's word comes first. A pod without the role label has no role."""
     for job_label, role_label in parameters.plain_job_labels:
         name, word = pod.labels.get(job_label), pod.labels.get(role_label)
-        if name and word:
-            role = COORDINATOR if word in COORDINATOR_WORDS else WORKER if "worker" in word else AUXILIARY
+        if name:
+            role = NONE if not word else _role(word) if word in COORDINATOR_WORDS or "worker" in word else AUXILIARY
             return Membership("Labels", name, role, word, None, "mapping")
     return None
 
 
-def _spark(pod: PodFacts, captured: Captured) -> Membership | None:
-    name, word = pod.labels.get("sparkoperator.k8s.io/app-name"), pod.labels.get("spark-role")
-    if not name:
-        return None
-    run = pod.labels.get("sparkoperator.k8s.io/submission-id")
-    return Membership(
-        "SparkApplication", name, _role(word), word, _index(pod.labels.get("spark-exec-id")), "label", run
-    )
+# label-only frameworks: kind, (label, value) that marks it, label of the job, of the role, of the index, of the run
+LABELLED: tuple[tuple[str, tuple[str, str] | None, str, str | None, str | None, str | None], ...] = (
+    ("SparkApplication", None, "sparkoperator.k8s.io/app-name", "spark-role", "spark-exec-id", "sparkoperator.k8s.io/submission-id"),
+    ("SkyPilotCluster", ("parent", "skypilot"), "skypilot-cluster", "ray-node-type", None, None),
+    ("DeterminedTask", None, "determined.ai/task_id", None, None, "determined.ai/task_id"),
+)  # fmt: skip
+
+
+def _labelled(pod: PodFacts, captured: Captured) -> Membership | None:
+    for kind, mark, job, role, index, run in LABELLED:
+        name = pod.labels.get(job)
+        if name and (mark is None or pod.labels.get(mark[0]) == mark[1]):
+            word = pod.labels.get(role) if role else None
+            number = _index(pod.labels.get(index)) if index else None
+            return Membership(kind, name, _role(word), word, number, "label", pod.labels.get(run) if run else None)
+    return None
 
 
 def _ray(pod: PodFacts, captured: Captured) -> Membership | None:
@@ -212,7 +242,21 @@ def _ray(pod: PodFacts, captured: Captured) -> Membership | None:
         return Membership("RayJob", top.name, role, kind_of_node, index, "owner", top.uid)
     if known is not None and known.owner_kind == "RayJob" and known.owner_name and known.owner_uid:
         return Membership("RayJob", known.owner_name, role, kind_of_node, index, "owner", known.owner_uid)
-    return Membership("RayCluster", cluster, role, kind_of_node, index, "label", uid)
+    if known is not None:
+        return Membership("RayCluster", cluster, role, kind_of_node, index, "owner", uid)
+    # without the RayCluster object nobody says whether a RayJob is above it; its name may
+    job = next(
+        (
+            job
+            for job in captured.of_kind.get((pod.cluster, pod.namespace, "RayJob"), [])
+            if re.fullmatch(re.escape(job.name) + r"(-raycluster)?-[a-z0-9]{5}", cluster)
+        ),
+        None,
+    )
+    if job is not None:
+        run = _named_run(pod, captured, "RayJob", job.name)
+        return Membership("RayJob", job.name, role, kind_of_node, index, "rayjob_suffix", run)
+    return Membership("RayCluster", cluster, role, kind_of_node, index, "inferred", uid)
 
 
 def _kubeflow(pod: PodFacts, captured: Captured) -> Membership | None:
@@ -264,7 +308,7 @@ def _leader_worker_set(pod: PodFacts, captured: Captured) -> Membership | None:
     index = _index(pod.labels.get("leaderworkerset.sigs.k8s.io/worker-index"))
     group = pod.labels.get("leaderworkerset.sigs.k8s.io/group-index", "0")
     role = COORDINATOR if index == 0 else WORKER
-    uid = _named_run(pod, captured, "LeaderWorkerSet", name)
+    uid = _climbed(pod, captured, "LeaderWorkerSet") or _named_run(pod, captured, "LeaderWorkerSet", name)
     return Membership("LeaderWorkerSet", f"{name}-{group}", role, "leader" if index == 0 else "worker", index, "label",
                       f"{uid}-{group}" if uid else None)  # fmt: skip
 
@@ -286,30 +330,37 @@ def _jobset(pod: PodFacts, captured: Captured) -> Membership | None:
         uid = _named_run(pod, captured, "TrainJob", name) or uid
     index = _index(labels.get("batch.kubernetes.io/job-completion-index"))
     job_index = _index(labels.get("jobset.sigs.k8s.io/job-index"))
-    role = _jobset_role(pod, labels, part, index, job_index, train)
+    parts = list(known.replicas) if known is not None else []
+    role = _jobset_role(pod, labels, parts, index, job_index, train)
     return Membership("TrainJob" if train else "JobSet", name, role, part, index, "jobset_name", uid)
 
 
 def _jobset_role(
-    pod: PodFacts, labels: Labels, part: str | None, index: int | None, job_index: int | None, train: bool
+    pod: PodFacts, labels: Labels, parts: list[str], index: int | None, job_index: int | None, train: bool
 ) -> str:
+    """The declared coordinator, else the part that is named so, else index 0 of the first part where that is known."""
+    part = labels.get("jobset.sigs.k8s.io/replicatedjob-name")
     if part in AUXILIARY_WORDS:
         return AUXILIARY
     endpoint = labels.get("jobset.sigs.k8s.io/coordinator")
     if endpoint:
         return COORDINATOR if pod.name.startswith(endpoint.split(".")[0] + "-") else WORKER
-    if part in ("driver", "leader", "launcher", "coordinator"):
+    if part in COORDINATOR_WORDS:
         return COORDINATOR
-    first = index in (0, None) and job_index in (0, None) and not (index is None and job_index is None)
-    if train:
-        return COORDINATOR if part == "node" and first else WORKER
-    replicated = labels.get("jobset.sigs.k8s.io/global-replicas") or labels.get(
-        "jobset.sigs.k8s.io/replicatedjob-replicas"
+    if train and "launcher" in parts:
+        return WORKER
+    lowest = index in (0, None) and job_index in (0, None) and not (index is None and job_index is None)
+    everywhere, here = (
+        labels.get(f"jobset.sigs.k8s.io/{key}") for key in ("global-replicas", "replicatedjob-replicas")
     )
-    only_part = _index(labels.get("jobset.sigs.k8s.io/global-replicas")) == _index(
-        labels.get("jobset.sigs.k8s.io/replicatedjob-replicas")
+    first = (
+        part == "node"
+        if train
+        else labels.get("jobset.sigs.k8s.io/job-global-index") == "0"
+        or (bool(parts) and part == parts[0] and not COORDINATOR_WORDS & set(parts))
+        or (everywhere is not None and everywhere == here)
     )
-    return COORDINATOR if first and (replicated is None or only_part) else WORKER
+    return COORDINATOR if lowest and first else WORKER
 
 
 def _kueue_group(pod: PodFacts, captured: Captured) -> Membership | None:
@@ -329,19 +380,34 @@ def _batch_job(pod: PodFacts, captured: Captured) -> Membership | None:
     known = captured.by_uid.get((pod.cluster, uid)) if uid else None
     many = known is not None and sum(known.replicas.values()) > 1
     role = COORDINATOR if index == 0 and many else WORKER
+    if known is not None and known.owner_kind in JOB_KINDS and known.owner_name and known.owner_uid:
+        above = captured.owner_of(known)
+        top = captured.outermost(above) if above is not None else None
+        kind, name, uid = (
+            (top.kind, top.name, top.uid) if top else (known.owner_kind, known.owner_name, known.owner_uid)
+        )
+        return Membership(kind, name, NONE, None, index, "owner", uid)
     return Membership("Job", name, role, "worker", index, "owner" if pod.owner_kind == "Job" else "label", uid)
 
 
 def _pod_group(pod: PodFacts, captured: Captured) -> Membership | None:
-    for key in ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name"):
-        if pod.labels.get(key):
-            return Membership("PodGroup", pod.labels[key], WORKER, None, None, "label")
+    for key in POD_GROUP_KEYS:
+        name = pod.labels.get(key) or pod.annotations.get(key)
+        if name:
+            return Membership("PodGroup", name, WORKER, None, None, "label")
+    return None
+
+
+def _slurm_node(pod: PodFacts, captured: Captured) -> Membership | None:
+    """A slurmd pod is a node of another scheduler, whose jobs no pod names: its GPUs stand under the pod, and it says why."""
+    if pod.gpus > 0 and pod.labels.get("app.kubernetes.io/name") == "slurmd":
+        return Membership("Pod", pod.name, NONE, None, None, "slurm_node", pod.uid)
     return None
 
 
 Recogniser = Callable[[PodFacts, Captured], Membership | None]
 RECOGNISERS: tuple[Recogniser, ...] = (
-    _spark, _ray, _kubeflow, _volcano, _leader_worker_set, _jobset, _kueue_group, _batch_job, _pod_group,
+    _labelled, _ray, _kubeflow, _volcano, _leader_worker_set, _jobset, _kueue_group, _batch_job, _pod_group, _slurm_node,
 )  # fmt: skip
 
 
@@ -376,6 +442,24 @@ def _with_runs(
             for pod in group:
                 resolved[(pod.cluster, pod.uid)] = replace(found[(pod.cluster, pod.uid)], run=run)
     return resolved
+
+
+def _one_coordinator_type(
+    found: dict[tuple[str, str], Membership], pods: list[PodFacts]
+) -> dict[tuple[str, str], Membership]:
+    """Where a run has a part that is named as its coordinator (a launcher), index 0 of its other parts is a worker."""
+    namespaces = {(pod.cluster, pod.uid): pod.namespace for pod in pods}
+
+    def run_of(key: tuple[str, str]) -> tuple[str, str, str, str, str | None]:
+        return (key[0], namespaces[key], found[key].kind, found[key].name, found[key].run)
+
+    led = {run_of(key) for key, m in found.items() if m.role == COORDINATOR and m.replica_type in COORDINATOR_WORDS}
+    return {
+        key: replace(m, role=WORKER)
+        if m.role == COORDINATOR and m.replica_type not in COORDINATOR_WORDS and run_of(key) in led
+        else m
+        for key, m in found.items()
+    }
 
 
 def _separated(pods: list[PodFacts], gap_ns: int) -> list[tuple[str, list[PodFacts]]]:

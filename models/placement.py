@@ -1,19 +1,19 @@
 """Where every pod was, from when to when, and for which job (P1-P6): sightings and lifecycle stamps to intervals.
 
-Pods are few beside flows, so lives are folded with Polars and the rest is plain Python over one row a pod. All tables
+Sightings are folded in SQL; pods are few beside flows, so the rest is plain Python over one row a pod. All tables
 are rebuilt whole from what is staged, which makes the result independent of the order of arrival (N7).
 """
 
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
+import re
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
-
-import polars as pl
 
 from models.contracts import TABLES
 from models.engine.run import Model
@@ -43,10 +43,10 @@ Row = dict[str, Any]
 
 def build_placement(warehouse: Warehouse, window: Window, parameters: Parameters) -> None:
     """Fill the placement tables from every staged observation."""
-    clock = _SnapshotClock.of(warehouse, parameters)
+    clock = _SnapshotClock(warehouse.table("staging.snapshot").to_dicts(), parameters)
     nodes = _node_lives(warehouse, clock)
     pods = _pod_lives(warehouse, clock, nodes)
-    _pod_zones(pods, nodes)
+    _place_nodes(warehouse, nodes, pods)
     captured = Captured.of(_workloads(warehouse))
     memberships = _resolve(pods, captured, parameters)
     zones = _zones(warehouse, nodes, pods)
@@ -70,28 +70,36 @@ def _public(row: Row, table: str) -> Row:
 
 
 class _SnapshotClock:
-    """When complete lists were taken, by cluster and kind, and how far one may look past the last (P1)."""
+    """When complete lists were taken and watches ran, by cluster and kind, and how far one may look past them (P1)."""
 
-    def __init__(self, times: dict[tuple[str, str], list[int]], watches: list[Row], parameters: Parameters) -> None:
-        self.times, self.watches = times, watches
+    def __init__(self, snapshots: list[Row], parameters: Parameters) -> None:
         self.default_ns = min(parameters.default_snapshot_interval_seconds * SECOND_NS, HOUR_NS)
-
-    @classmethod
-    def of(cls, warehouse: Warehouse, parameters: Parameters) -> _SnapshotClock:
+        self.skew_ns = parameters.clock_skew_seconds * SECOND_NS
         times: dict[tuple[str, str], set[int]] = defaultdict(set)
-        watches = []
-        for row in warehouse.table("staging.snapshot").iter_rows(named=True):
+        watches: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
+        for row in snapshots:
+            key = (row["cluster"], row["resource_kind"])
             if row["mode"] == "watch":
-                watches.append(row)
+                if row["scope"] is None and row["watch_to_ns"] is not None:
+                    watches[key].append((row["observed_ns"], row["watch_to_ns"] + 1, "watch"))
             elif row["complete"]:
-                times[(row["cluster"], row["resource_kind"])].add(row["observed_ns"])
-        return cls({key: sorted(values) for key, values in times.items()}, watches, parameters)
+                times[key].add(row["observed_ns"])
+        self.times = {key: sorted(values) for key, values in times.items()}
+        self.watches = {key: _merged(values) for key, values in watches.items()}
 
     def next_complete(self, cluster: str, kind: str, after_ns: int) -> int | None:
         """The first complete list after a moment; what was not in it is gone."""
         times = self.times.get((cluster, kind), [])
         position = bisect.bisect_right(times, after_ns)
         return times[position] if position < len(times) else None
+
+    def watched_until(self, cluster: str, kind: str, seen_ns: int) -> int:
+        """How long an object seen at `seen_ns` is known to be there: a watch without a gap would have told its end."""
+        stretches = self.watches.get((cluster, kind), [])
+        position = bisect.bisect_right(stretches, seen_ns, key=lambda stretch: stretch[0]) - 1
+        return (
+            max(seen_ns, stretches[position][1] - 1) if position >= 0 and seen_ns < stretches[position][1] else seen_ns
+        )
 
     def interval_ns(self, cluster: str, kind: str) -> int:
         """The median distance of complete lists, one hour at most."""
@@ -100,26 +108,26 @@ class _SnapshotClock:
         return min(gaps[len(gaps) // 2], HOUR_NS) if gaps else self.default_ns
 
     def coverage(self) -> list[Row]:
-        """Intervals in which the placement of pods is known: between complete lists, and along a watch."""
-        spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-        for (cluster, kind), times in self.times.items():
+        """Intervals in which the placement of pods is known: from complete lists on, and along a watch that follows one."""
+        rows = []
+        for (cluster, kind), times in sorted(self.times.items()):
             if kind != "Pod":
                 continue
-            reach = max(2 * self.interval_ns(cluster, kind), HOUR_NS)
-            for position, start in enumerate(times):
-                following = times[position + 1] if position + 1 < len(times) else None
-                if following is not None and following - start <= reach:
-                    spans[cluster].append((start, following, "list"))
-                else:
-                    spans[cluster].append((start, start + self.interval_ns(cluster, kind), "list"))
-        for watch in self.watches:
-            if watch["resource_kind"] in ("Pod", "*") and (watch["cluster"], "Pod") in self.times:
-                spans[watch["cluster"]].append((watch["observed_ns"], watch["watch_to_ns"], "watch"))
-        return [
-            {"cluster": cluster, "from_ns": start, "to_ns": end, "basis": basis}
-            for cluster, listed in sorted(spans.items())
-            for start, end, basis in _merged(listed)
-        ]
+            interval = self.interval_ns(cluster, kind)
+            reach = max(2 * interval, HOUR_NS)
+            spans = []
+            for start, following in zip(times, [*times[1:], None], strict=True):
+                known_to = following if following is not None and following - start <= reach else start + interval
+                spans.append((start, known_to, "list"))
+            spans = _merged(spans)
+            for start, end, basis in self.watches.get((cluster, kind), []):
+                begin = max(start, min((s for s, e, _ in spans if e >= start and s < end), default=end))
+                spans.append((begin, end, basis))
+            rows += [
+                {"cluster": cluster, "from_ns": start, "to_ns": end, "basis": basis}
+                for start, end, basis in _merged(spans)
+            ]
+        return rows
 
 
 def _merged(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
@@ -135,44 +143,60 @@ def _merged(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
 
 
 # --- lives ---------------------------------------------------------------------------------------------------------
-def _folded(warehouse: Warehouse, table: str, last: list[str], first: list[str]) -> list[Row]:
-    """One row a (cluster, uid): the last non-null value of `last`, the earliest of `first`, and the sightings."""
-    columns = ", ".join(["cluster", "uid", "mode", "observed_ns", *last, *first])
-    frame = warehouse.query(f"SELECT {columns} FROM {table}").sort("observed_ns", "mode", "uid")
-    seen = pl.col("mode") != "deleted"
-    folded = frame.group_by("cluster", "uid", maintain_order=True).agg(
-        *(pl.col(name).drop_nulls().last().alias(name) for name in last),
-        *(pl.col(name).min().alias(name) for name in first),
-        pl.col("observed_ns").filter(seen).min().alias("first_seen_ns"),
-        pl.col("observed_ns").filter(seen).max().alias("last_seen_ns"),
-        pl.col("observed_ns").filter(~seen).min().alias("deleted_ns"),
-    )
-    return folded.sort("cluster", "uid").to_dicts()
+# the order of sightings; equal ones are told apart by where they stand, never by when they arrived (N7)
+_SIGHTINGS = """SELECT *, printf('%020d', observed_ns)
+    || CASE mode WHEN 'list' THEN '0' WHEN 'added' THEN '1' WHEN 'modified' THEN '2' ELSE '3' END || snapshot_id AS sighting
+    FROM {table}"""
+
+
+def _folded(
+    warehouse: Warehouse,
+    table: str,
+    last: list[str],
+    first: list[str],
+    most: tuple[str, ...] = (),
+    now: tuple[str, ...] = (),
+) -> list[Row]:
+    """One row a (cluster, uid): last known value of `last`, value at the last sighting of `now`, earliest of `first`, most of `most`."""
+    columns = [f"arg_max({name}, sighting) AS {name}" for name in last]
+    columns += [f"arg_max_null({name}, sighting) AS {name}" for name in now]
+    columns += [f"min({name}) AS {name}" for name in first] + [f"max({name}) AS {name}" for name in most]
+    return warehouse.query(
+        f"""SELECT cluster, uid, {", ".join(columns)},
+            min(observed_ns) FILTER (WHERE mode <> 'deleted') AS first_seen_ns,
+            max(observed_ns) FILTER (WHERE mode <> 'deleted') AS last_seen_ns,
+            max(observed_ns) FILTER (WHERE mode = 'deleted') AS deleted_ns
+        FROM ({_SIGHTINGS.format(table=table)}) GROUP BY cluster, uid ORDER BY cluster, uid"""
+    ).to_dicts()
 
 
 def _end(row: Row, clock: _SnapshotClock, kind: str) -> tuple[int, str, int, bool]:
-    """(end, basis, uncertainty, still alive) of what was last seen at `last_seen_ns` (P1)."""
-    last = row["last_seen_ns"] if row["last_seen_ns"] is not None else row["deleted_ns"]
-    if row["deleted_ns"] is not None and row["deleted_ns"] >= (row["last_seen_ns"] or 0):
+    """(end, basis, uncertainty, still alive) of an object, by its sightings (P1).
+
+    A watched deletion is the end unless the object is seen later: a watch with a selector says so of what only left it.
+    """
+    last = row["last_seen_ns"]
+    if row["deleted_ns"] is not None and (last is None or last <= row["deleted_ns"] + clock.skew_ns):
         return row["deleted_ns"], "deleted", 0, False
+    alive = clock.watched_until(row["cluster"], kind, last)
     missing = clock.next_complete(row["cluster"], kind, last)
     if missing is not None:
-        return missing, "missing_from_snapshot", missing - last, False
+        return missing, "missing_from_snapshot", missing - min(alive, missing), False
     reach = clock.interval_ns(row["cluster"], kind)
-    return last + reach, "last_seen", reach, True
+    return alive + reach, "last_seen", reach, True
 
 
 def _node_lives(warehouse: Warehouse, clock: _SnapshotClock) -> list[Row]:
     last = [
         "name", "provider_id", "instance_id", "instance_type", "lifecycle", "node_pool", "region", "zone", "zone_basis",
-        "zone_id", "gpu_model", "gpus", "gpus_allocatable", "gpu_replicas", "internal_ips",
+        "zone_id", "gpu_model", "gpus_allocatable", "gpu_replicas", "internal_ips",
     ]  # fmt: skip
-    nodes = _folded(warehouse, "staging.node_observation", last, ["created_ns"])
-    providers = {row["cluster"]: row["provider"] for row in warehouse.table("staging.cluster").iter_rows(named=True)}
-    regions = {row["cluster"]: row["region"] for row in warehouse.table("staging.cluster").iter_rows(named=True)}
-    billed = _billed_zones(warehouse, {node["instance_id"] for node in nodes if node["zone"] is None})
+    # a device plugin that restarts shows no devices; the GPUs are still in the machine
+    nodes = _folded(warehouse, "staging.node_observation", last, ["created_ns"], most=("gpus",))
+    configured = {row["cluster"]: row for row in warehouse.table("staging.cluster").iter_rows(named=True)}
     for node in nodes:
         node["node_uid"] = node.pop("uid")
+        node["node_key"] = stable_key(node["cluster"], node["node_uid"])
         end, basis, _, _ = _end(node, clock, "Node")
         seen = [t for t in (node["first_seen_ns"], node["deleted_ns"]) if t is not None]
         created = node["created_ns"]
@@ -180,28 +204,67 @@ def _node_lives(warehouse: Warehouse, clock: _SnapshotClock) -> list[Row]:
             (created, "created") if created is not None else (min(seen), "first_seen")
         )
         node["valid_to_ns"], node["to_basis"] = max(end, node["valid_from_ns"]), basis
-        node["provider"] = providers.get(node["cluster"], "unknown")
-        node["region"] = node["region"] or regions.get(node["cluster"])
+        cluster = configured.get(node["cluster"], {})
+        node["provider"], node["cluster_region"] = cluster.get("provider") or "unknown", cluster.get("region")
         node["lifecycle"] = node["lifecycle"] or "unknown"
         node["gpus"] = node["gpus"] or 0.0
-        if node["zone"] is None and node["instance_id"] in billed:
-            node["zone"], node["zone_basis"] = billed[node["instance_id"]], "bill"
     _clip_namesakes(nodes)
     return nodes
 
 
-def _billed_zones(warehouse: Warehouse, instances: set[str | None]) -> dict[str, str]:
-    """Zone of the bill line with the node's instance id: the fallback of P4."""
-    wanted = sorted(instance for instance in instances if instance)
-    if not wanted:
+def _place_nodes(warehouse: Warehouse, nodes: list[Row], pods: list[Row]) -> None:
+    """Zones of the nodes that have none of their own, by the rest of P4's precedence."""
+    _zones_of_pods(pods)
+    missing = {node["instance_id"] for node in nodes if node["zone"] is None and node["instance_id"]}
+    billed, captured = _billed_zones(warehouse, missing), _captured_zones(warehouse, missing)
+    by_id = {(n["cluster"], n["zone_id"]): n["zone"] for n in nodes if n["zone"] is not None and n["zone_id"]}
+    for node in nodes:
+        if node["zone"] is None and node["instance_id"] in billed:
+            node["zone"], node["zone_basis"] = billed[node["instance_id"]], "bill"
+        if node["zone"] is None and node["instance_id"] in captured:
+            node["zone_id"] = node["zone_id"] or captured[node["instance_id"]]
+            # an id names a zone only where another node of the cluster tells which
+            node["zone"] = by_id.get((node["cluster"], node["zone_id"]))
+            node["zone_basis"] = "flow_log" if node["zone"] is not None else None
+    for node in nodes:
+        node["region"] = node["region"] or region_of(node["zone"]) or node["cluster_region"]
+
+
+def region_of(zone: str | None) -> str | None:
+    """The region that a zone's name states (AWS `us-east-1a`, Google `us-central1-a`, Azure `eastus-1`), else None."""
+    match = re.match(r"^([a-z]{2}(?:-[a-z]+)+-\d+)[a-z]$|^([a-z]+-[a-z]+\d+)-[a-z]$|^([a-z]+\d?)-\d$", zone or "")
+    return next((part for part in match.groups() if part), None) if match else None
+
+
+def _billed_zones(warehouse: Warehouse, instances: set[str]) -> dict[str, str]:
+    """Zone of the bill line with the node's instance id."""
+    return _told_by(
+        warehouse,
+        "SELECT resource_id AS instance_id, availability_zone AS zone FROM staging.bill_line"
+        " WHERE list_contains($wanted, resource_id)",
+        instances,
+    )
+
+
+def _captured_zones(warehouse: Warehouse, instances: set[str]) -> dict[str, str]:
+    """az-id of the node's interface in flow logs."""
+    return _told_by(
+        warehouse,
+        "SELECT instance_id, az_id AS zone FROM staging.vpc_flow WHERE list_contains($wanted, instance_id)",
+        instances,
+    )
+
+
+def _told_by(warehouse: Warehouse, select: str, instances: set[str]) -> dict[str, str]:
+    """{instance: zone} of a SELECT, where it names one zone for the instance and no other."""
+    if not instances:
         return {}
     rows = warehouse.query(
-        "SELECT resource_id, min(availability_zone) AS zone FROM staging.bill_line"
-        " WHERE availability_zone IS NOT NULL AND list_contains($wanted, resource_id)"
-        " GROUP BY resource_id HAVING count(DISTINCT availability_zone) = 1",
-        {"wanted": wanted},
+        f"SELECT instance_id, min(zone) AS zone FROM ({select}) WHERE zone IS NOT NULL"
+        " GROUP BY instance_id HAVING count(DISTINCT zone) = 1",
+        {"wanted": sorted(instances)},
     )
-    return dict(zip(rows["resource_id"].to_list(), rows["zone"].to_list(), strict=True))
+    return dict(rows.iter_rows())
 
 
 def _clip_namesakes(nodes: list[Row]) -> None:
@@ -218,50 +281,66 @@ def _clip_namesakes(nodes: list[Row]) -> None:
 
 def _pod_lives(warehouse: Warehouse, clock: _SnapshotClock, nodes: list[Row]) -> list[Row]:
     last = [
-        "namespace", "name", "node_name", "host_network", "host_ip", "phase", "reason", "finished_ns", "waiting_reason",
-        "restart_count", "last_finished_ns", "gpu_resource", "gpus", "resource_requests", "owner_kind",
+        "namespace", "name", "node_name", "host_network", "host_ip", "phase", "reason", "finished_ns", "restart_count",
+        "last_finished_ns", "gpu_resource", "gpus", "resource_requests", "owner_kind",
         "owner_api_version", "owner_name", "owner_uid", "labels", "annotations", "ports", "spread_constraints",
     ]  # fmt: skip
     first = ["created_ns", "scheduled_ns", "ready_to_start_ns", "initialized_ns", "start_ns", "main_started_ns"]
-    pods = _folded(warehouse, "staging.pod_observation", last, first)
-    extra = _pod_extras(warehouse)
+    pods = _folded(warehouse, "staging.pod_observation", last, first, now=("waiting_reason",))
+    extra, addresses = _pod_extras(warehouse), _addresses_seen(warehouse)
     by_name = defaultdict(list)
     for node in nodes:
         by_name[(node["cluster"], node["name"])].append(node)
+    for lives in by_name.values():
+        lives.sort(key=lambda n: (n["valid_from_ns"], n["node_uid"]))
     for pod in pods:
         pod["pod_uid"] = pod.pop("uid")
-        pod |= extra.get((pod["cluster"], pod["pod_uid"]), {})
+        pod |= extra[(pod["cluster"], pod["pod_uid"])]
+        pod["addresses"] = addresses.get((pod["cluster"], pod["pod_uid"]), [])
+        pod["label_map"] = parse_map(pod["labels"])
         _life_of(pod, clock)
-        pod["node"] = _node_at(by_name[(pod["cluster"], pod["node_name"])], pod)
-        if pod["node"] is not None and pod["held_from_ns"] is not None:
-            node = pod["node"]
-            if node["to_basis"] in ("deleted", "missing_from_snapshot", "replaced") and pod["to_basis"] == "last_seen":
-                pod["held_to_ns"] = min(pod["held_to_ns"], max(node["valid_to_ns"], pod["held_from_ns"]))
+        pod["node"] = _node_at(by_name.get((pod["cluster"], pod["node_name"]), []), pod)
+    for pod in pods:
+        _bound_by_node(pod)
+    _clip_namesakes(nodes)
     return pods
 
 
 def _pod_extras(warehouse: Warehouse) -> dict[tuple[str, str], Row]:
-    """What the last value does not tell: addresses ever held, image pulls, the first sighting of a terminal phase."""
+    """What the last value does not tell: image pulls, the first sighting of a terminal phase, the last of a live one."""
     frame = warehouse.query(
         "SELECT cluster, uid,"
-        " list(DISTINCT pod_ips) FILTER (WHERE pod_ips IS NOT NULL) AS address_lists,"
         " min(observed_ns) FILTER (WHERE list_contains($image, waiting_reason)) AS image_pulling_from_ns,"
         " max(observed_ns) FILTER (WHERE list_contains($image, waiting_reason)) AS image_pulling_to_ns,"
         " min(observed_ns) FILTER (WHERE list_contains($terminal, phase)) AS terminal_seen_ns,"
         " max(observed_ns) FILTER (WHERE phase IS NULL OR NOT list_contains($terminal, phase)) AS last_live_ns"
-        " FROM staging.pod_observation GROUP BY ALL",
+        " FROM staging.pod_observation GROUP BY cluster, uid",
         {"image": list(IMAGE_REASONS), "terminal": list(TERMINAL)},
     )
-    return {
-        (row["cluster"], row["uid"]): {
-            "image_pulling_from_ns": row["image_pulling_from_ns"],
-            "image_pulling_to_ns": row["image_pulling_to_ns"],
-            "terminal_seen_ns": row["terminal_seen_ns"],
-            "last_live_ns": row["last_live_ns"],
-            "addresses": sorted({ip for text in row["address_lists"] or [] for ip in json.loads(text)}),
-        }
-        for row in frame.iter_rows(named=True)
-    }
+    return {(row.pop("cluster"), row.pop("uid")): row for row in frame.to_dicts()}
+
+
+def _addresses_seen(warehouse: Warehouse) -> dict[tuple[str, str], list[tuple[str, int | None, int | None]]]:
+    """(address, from, to) of each pod; None: as long as the pod. A pod whose sandbox was made anew may have another address.
+
+    A sighting without an address says nothing: it is empty for a moment when a pod ends.
+    """
+    frame = warehouse.query(
+        "SELECT cluster, uid, pod_ips, min(observed_ns) AS first_ns FROM staging.pod_observation"
+        " WHERE pod_ips IS NOT NULL GROUP BY cluster, uid, pod_ips ORDER BY cluster, uid, first_ns, pod_ips"
+    )
+    lists: dict[tuple[str, str], list[tuple[int, list[str]]]] = defaultdict(list)
+    for cluster, uid, text, first_ns in frame.iter_rows():
+        lists[(cluster, uid)].append((first_ns, json.loads(text)))
+    found = {}
+    for key, seen in lists.items():
+        spans = []
+        for ip in dict.fromkeys(ip for _, ips in seen for ip in ips):
+            first = next(n for n, (_, ips) in enumerate(seen) if ip in ips)
+            ended = next((at for at, ips in seen[first + 1 :] if ip not in ips), None)
+            spans.append((ip, seen[first][0] if first else None, ended))
+        found[key] = spans
+    return found
 
 
 def _life_of(pod: Row, clock: _SnapshotClock) -> None:
@@ -290,32 +369,58 @@ def _life_of(pod: Row, clock: _SnapshotClock) -> None:
 
 
 def _node_at(lives: list[Row], pod: Row) -> Row | None:
-    """The node life of that name that was there while the pod held it."""
-    if not lives or pod["held_from_ns"] is None:
+    """The life of the pod's node, by name, that was there when the pod was bound; lives are in order of time.
+
+    Names come back (an address, a spot pool), so a life that had ended for certain, or had not begun, is not it.
+    """
+    start = pod["held_from_ns"]
+    if start is None:
         return None
-    start, end = pod["held_from_ns"], pod["held_to_ns"]
-    touching = [n for n in lives if n["valid_from_ns"] < max(end, start + 1) and start < n["valid_to_ns"]]
-    return touching[-1] if touching else lives[-1]
+    begun = [n for n in lives if n["valid_from_ns"] <= start or n["from_basis"] == "first_seen"]
+    if begun:
+        latest = begun[-1]
+        # nothing says that a node last seen ended; a pod bound to its name says that it did not
+        return latest if start < latest["valid_to_ns"] or latest["to_basis"] == "last_seen" else None
+    # the kubelet's clock may be a little before the API server's
+    return next((n for n in lives if n["valid_from_ns"] < pod["held_to_ns"]), None)
 
 
-def _pod_zones(pods: list[Row], nodes: list[Row]) -> None:
-    """A node without a zone takes the one that its pods carry from the scheduler (K8s 1.35 labels, P4)."""
-    for pod in pods:
-        node = pod["node"]
-        label = parse_map(pod["labels"]).get("topology.kubernetes.io/zone")
-        if node is not None and node["zone"] is None and label and not str(label).isdigit():
-            node["zone"], node["zone_basis"] = str(label), "pod_label"
+def _bound_by_node(pod: Row) -> None:
+    """A pod does not outlive its node; a node that nothing ended lives as long as a pod is seen on it."""
+    node, start = pod["node"], pod["held_from_ns"]
+    if node is None or start is None:
+        return
+    if node["to_basis"] == "last_seen":
+        seen = pod["held_to_ns"] if pod["to_basis"] != "last_seen" else pod["last_live_ns"] or start
+        node["valid_to_ns"] = max(node["valid_to_ns"], seen)
+    elif pod["to_basis"] == "last_seen" and node["valid_to_ns"] < pod["held_to_ns"]:
+        pod["held_to_ns"], pod["to_basis"], pod["still_alive"] = max(node["valid_to_ns"], start), "node_gone", False
+
+
+def _zones_of_pods(pods: list[Row]) -> None:
+    """A node without a zone takes the one that its pods carry from the scheduler (labels of Kubernetes 1.35, P4)."""
+    for pod in sorted(pods, key=lambda p: (p["held_from_ns"] or 0, p["pod_uid"])):
+        node, label = pod["node"], _own_zone(pod)
+        if node is not None and node["zone"] is None and label is not None:
+            node["zone"], node["zone_basis"] = label, "pod_label"
+            node["region"] = node["region"] or pod["label_map"].get("topology.kubernetes.io/region")
+
+
+def _own_zone(pod: Row) -> str | None:
+    """The zone label that the scheduler gave the pod; a bare integer is an Azure fault domain."""
+    label = pod["label_map"].get("topology.kubernetes.io/zone")
+    return str(label) if label and not str(label).isdigit() else None
 
 
 def _finish_pods(pods: list[Row], memberships: dict[tuple[str, str], Membership], parameters: Parameters) -> None:
     """Keys, role and the flags that later models read."""
     for pod in pods:
-        node, labels = pod["node"], parse_map(pod["labels"])
+        node, labels = pod["node"], pod["label_map"]
         membership = memberships.get((pod["cluster"], pod["pod_uid"]))
         requests = parse_map(pod["resource_requests"])
         pod |= {
             "node_key": -1 if node is None else node["node_key"],
-            "zone_key": -1 if node is None else node["zone_key"],
+            "zone_key": pod["label_zone_key"] if node is None else node["zone_key"],
             "declared_zone": next((labels[k] for k in parameters.declared_zone_labels if labels.get(k)), None),
             "daemon": _is_daemon(pod, parameters),
             "job_key": -1 if membership is None else _job_key(pod, membership),
@@ -358,8 +463,6 @@ def _attempts(pods: list[Row]) -> None:
 # --- keys ----------------------------------------------------------------------------------------------------------
 def stable_key(*parts: str) -> int:
     """The warehouse's `stable_key` macro in Python: 52 bits of md5 of the parts joined by U+001F."""
-    import hashlib
-
     return int(hashlib.md5(US.join(parts).encode(), usedforsecurity=False).hexdigest()[:13], 16)
 
 
@@ -368,18 +471,27 @@ def _job_key(pod: Row, membership: Membership) -> int:
 
 
 def _zones(warehouse: Warehouse, nodes: list[Row], pods: list[Row]) -> list[Row]:
-    """Zones of the nodes; gives each node its keys on the way."""
+    """Zones of the nodes, and of pods whose node was never seen; gives each its key on the way."""
     zones: dict[int, Row] = {}
+
+    def key_of(provider: str, region: str | None, zone: str | None, zone_id: str | None) -> int:
+        if zone is None:
+            return -1
+        key = stable_key(provider, region or "", zone)
+        row = zones.setdefault(
+            key, {"zone_key": key, "provider": provider, "region": region, "zone": zone, "zone_id": None}
+        )
+        row["zone_id"] = row["zone_id"] or zone_id
+        return key
+
     for node in nodes:
-        node["node_key"] = stable_key(node["cluster"], node["node_uid"])
-        node["zone_key"] = -1
-        if node["zone"] is None:
-            continue
-        key = stable_key(node["provider"], node["region"] or "", node["zone"])
-        node["zone_key"] = key
-        zone = zones.setdefault(key, {"zone_key": key, "provider": node["provider"], "region": node["region"],
-                                      "zone": node["zone"], "zone_id": None})  # fmt: skip
-        zone["zone_id"] = zone["zone_id"] or node["zone_id"]
+        node["zone_key"] = key_of(node["provider"], node["region"], node["zone"], node["zone_id"])
+    configured = {row["cluster"]: row for row in warehouse.table("staging.cluster").iter_rows(named=True)}
+    for pod in pods:
+        cluster, zone = configured.get(pod["cluster"], {}), _own_zone(pod)
+        alone = pod["node"] is None and pod["held_from_ns"] is not None
+        region = pod["label_map"].get("topology.kubernetes.io/region") or region_of(zone) or cluster.get("region")
+        pod["label_zone_key"] = key_of(cluster.get("provider") or "unknown", region, zone if alone else None, None)
     return [zones[key] for key in sorted(zones)]
 
 
@@ -400,17 +512,21 @@ def _pod_addresses(pods: list[Row], parameters: Parameters) -> list[Row]:
     for pod in pods:
         if pod["host_network"] or pod["held_from_ns"] is None:
             continue
-        start, basis = _address_start(pod)
-        if pod["held_to_ns"] <= start:
-            continue
-        for ip in pod.get("addresses") or []:
+        begun, begun_basis = _address_start(pod)
+        for ip, seen_ns, ended_ns in pod["addresses"]:
+            start, basis = (begun, begun_basis) if seen_ns is None else (seen_ns, "first_seen")
+            end, end_basis = (pod["held_to_ns"], pod["to_basis"])
+            if ended_ns is not None and ended_ns < end:
+                end, end_basis = ended_ns, "address_changed"
+            if end <= start:
+                continue
             owners[(pod["cluster"], ip)].append(
                 {"cluster": pod["cluster"], "ip": ip, "pod_uid": pod["pod_uid"], "valid_from_ns": start,
-                 "valid_to_ns": pod["held_to_ns"], "from_basis": basis, "to_basis": pod["to_basis"], "rival": False,
-                 "last_live_ns": pod["last_live_ns"] or start}
+                 "valid_to_ns": end, "from_basis": basis, "to_basis": end_basis, "rival": False,
+                 "last_live_ns": min(pod["last_live_ns"] or start, end)}
             )  # fmt: skip
     rows = []
-    for lives in owners.values():
+    for _, lives in sorted(owners.items()):
         rows += _separate(lives, parameters.clock_skew_seconds * SECOND_NS)
     return [{k: v for k, v in row.items() if k != "last_live_ns"} for row in rows]
 
@@ -459,32 +575,55 @@ def _rivals(earlier: Row, later: Row) -> list[Row]:
 
 
 def _service_addresses(warehouse: Warehouse, clock: _SnapshotClock, pods: list[Row]) -> list[Row]:
-    """Cluster addresses of Services; one belongs to a run only if every pod behind it does (T1)."""
+    """Cluster addresses of Services; while every ready endpoint behind one belongs to one run, so does it (T1)."""
     frame = warehouse.query(
-        "SELECT cluster, namespace, name, cluster_ips, max(selector) AS selector, min(observed_ns) AS first_ns,"
-        " max(observed_ns) AS last_ns FROM staging.service_observation"
-        " WHERE cluster_ips IS NOT NULL AND mode <> 'deleted' GROUP BY ALL"
+        f"""SELECT cluster, namespace, name, cluster_ips, arg_max(selector, sighting) AS selector,
+            min(observed_ns) AS first_ns, max(observed_ns) FILTER (WHERE mode <> 'deleted') AS last_seen_ns,
+            max(observed_ns) FILTER (WHERE mode = 'deleted') AS deleted_ns
+        FROM ({_SIGHTINGS.format(table="staging.service_observation")}) WHERE cluster_ips IS NOT NULL
+        GROUP BY cluster, namespace, name, cluster_ips ORDER BY cluster, namespace, name, cluster_ips"""
     )
-    rows = []
-    by_namespace = defaultdict(list)
+    labelled: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
     for pod in pods:
-        by_namespace[(pod["cluster"], pod["namespace"])].append(pod)
+        if pod["main_started_ns"] is not None and pod["held_to_ns"] is not None:
+            for label, value in pod["label_map"].items():
+                labelled[(pod["cluster"], pod["namespace"], label, str(value))].append(pod)
+    rows = []
     for row in frame.iter_rows(named=True):
-        missing = clock.next_complete(row["cluster"], "Service", row["last_ns"])
-        end = missing if missing is not None else row["last_ns"] + clock.interval_ns(row["cluster"], "Service")
-        selector = parse_map(row["selector"])
-        behind = {
-            pod["job_key"]
-            for pod in by_namespace[(row["cluster"], row["namespace"])]
-            if selector and selector.items() <= parse_map(pod["labels"]).items() and pod["main_started_ns"] is not None
-        }
-        for ip in json.loads(row["cluster_ips"]):
-            rows.append(
-                {"cluster": row["cluster"], "ip": ip, "namespace": row["namespace"], "name": row["name"],
-                 "job_key": behind.pop() if len(behind) == 1 else -1, "valid_from_ns": row["first_ns"],
-                 "valid_to_ns": end}
-            )  # fmt: skip
+        end, _, _, _ = _end(row, clock, "Service")
+        selector = {key: str(value) for key, value in parse_map(row["selector"]).items()}
+        candidates = [labelled.get((row["cluster"], row["namespace"], *pair), []) for pair in selector.items()]
+        behind = [p for p in min(candidates, key=len, default=[]) if selector.items() <= p["label_map"].items()]
+        for start, stop, job_key in _runs_behind(behind, row["first_ns"], max(end, row["first_ns"])):
+            for ip in json.loads(row["cluster_ips"]):
+                rows.append(
+                    {"cluster": row["cluster"], "ip": ip, "namespace": row["namespace"], "name": row["name"],
+                     "job_key": job_key, "valid_from_ns": start, "valid_to_ns": stop}
+                )  # fmt: skip
     return rows
+
+
+def _runs_behind(pods: list[Row], from_ns: int, to_ns: int) -> list[tuple[int, int, int]]:
+    """(from, to, run) over an interval: the one run of all pods ready then, -1 where there is none or more than one."""
+    spans = [(max(p["main_started_ns"], from_ns), min(p["held_to_ns"], to_ns), p["job_key"]) for p in pods]
+    spans = [span for span in spans if span[0] < span[1]]
+    cuts = sorted({from_ns, to_ns, *(t for start, end, _ in spans for t in (start, end))})
+    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for start, end, job in spans:
+        changes[start].append((job, 1))
+        changes[end].append((job, -1))
+    ready: dict[int, int] = defaultdict(int)
+    pieces: list[tuple[int, int, int]] = []
+    for start, end in pairwise(cuts):
+        for job, step in changes.get(start, []):
+            ready[job] += step
+        jobs = [job for job, count in ready.items() if count]
+        job_key = jobs[0] if len(jobs) == 1 else -1
+        if pieces and pieces[-1][2] == job_key:
+            pieces[-1] = (pieces[-1][0], end, job_key)
+        else:
+            pieces.append((start, end, job_key))
+    return pieces
 
 
 # --- jobs ----------------------------------------------------------------------------------------------------------
@@ -527,7 +666,7 @@ def _resolve(pods: list[Row], captured: Captured, parameters: Parameters) -> dic
                 uid=pod["pod_uid"],
                 namespace=pod["namespace"],
                 name=pod["name"],
-                labels=parse_map(pod["labels"]),
+                labels=pod["label_map"],
                 annotations=parse_map(pod["annotations"]),
                 owner_kind=pod["owner_kind"],
                 owner_name=pod["owner_name"],
@@ -556,7 +695,7 @@ def _job_runs(
         sized = _sizing(workload, captured)
         labels: dict[str, str] = dict(workload.labels) if workload else {}
         for pod in group:
-            labels |= parse_map(pod["labels"])
+            labels |= pod["label_map"]
         size, basis = declared_size(sized, int(_most(group, None)))
         starts = [p["held_from_ns"] or p["created_ns"] or p["last_seen_ns"] for p in group]
         ends = [p["held_to_ns"] or p["last_seen_ns"] for p in group]
@@ -586,11 +725,16 @@ def _job_runs(
 
 
 def _sizing(workload: Workload | None, captured: Captured) -> Workload | None:
-    """The object that declares the size: the job itself, or for a bare TrainJob the JobSet below it."""
-    if workload is None or workload.replicas or workload.min_members is not None:
+    """The object that declares the size: the run's PodGroup, the job itself, or for a bare TrainJob the JobSet below it."""
+    if workload is None or workload.min_members is not None:
         return workload
-    below = [w for w in captured.by_uid.values() if w.owner_uid == workload.uid and w.cluster == workload.cluster]
-    return next((replace(w, kind=workload.kind) for w in below if w.replicas or w.min_members is not None), workload)
+    below = captured.below.get((workload.cluster, workload.uid), [])
+    group = next((w for w in below if w.kind == "PodGroup" and w.min_members is not None), None)
+    if group is not None:
+        return replace(workload, min_members=group.min_members)
+    if workload.replicas:
+        return workload
+    return next((replace(w, kind=workload.kind) for w in below if w.replicas), workload)
 
 
 def _most(group: list[Row], column: str | None) -> int | float:
@@ -631,7 +775,9 @@ PLACEMENT = Model(
         "staging.node_observation",
         "staging.workload_observation",
         "staging.service_observation",
+        "staging.cluster",
         "staging.bill_line",
+        "staging.vpc_flow",
     ),
     build_placement,
     "Where every pod was, from when to when, and for which job.",
