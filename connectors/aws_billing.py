@@ -8,20 +8,18 @@ dashboards use (line types to columns), one price basis per delivery (B3).
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import duckdb
 
 from connectors.errors import BillUnreadable, DeliveryIncomplete, FormatUnknown, UnsafePath
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.objects import LandedObject, Source, csv_header, list_objects
 from connectors.sink import Batch, Lake, keep_as_received
 from models.contracts import TABLES
 
@@ -109,7 +107,17 @@ def _delivery(
         raise DeliveryIncomplete(
             "the manifest names no data files", where=entry.location, fix="check the export in AWS"
         )
-    return Delivery(entry, period, f"{source.name}/{root or '.'}", tuple(files))
+    return _named_apart(Delivery(entry, period, f"{source.name}/{root or '.'}", tuple(files)))
+
+
+def _named_apart(delivery: Delivery) -> Delivery:
+    """Each delivery has objects of its own, though a file or the manifest may be the same as in the one before."""
+
+    def own(landed: LandedObject) -> LandedObject:
+        identity = f"{delivery.delivery_id}\x1f{landed.object_id}"
+        return replace(landed, object_id=hashlib.sha256(identity.encode()).hexdigest()[:32])
+
+    return replace(delivery, manifest=own(delivery.manifest), files=tuple(own(landed) for landed in delivery.files))
 
 
 def _stage_delivery(delivery: Delivery, lake: Lake) -> None:
@@ -200,14 +208,9 @@ def _reader(landed: LandedObject) -> str:
     if landed.location.lower().endswith(".parquet"):
         return f"(SELECT *, file_row_number + 1 AS source_row FROM read_parquet('{path}', file_row_number => true))"
     options = "header => true, all_varchar => true, delim => ',', quote => '\"', escape => '\"', auto_detect => false"
-    names = _csv_columns(landed.path)
+    names = csv_header(landed.path)
     typed = ", ".join(f"'{_literal(name)}': 'VARCHAR'" for name in names)
     return f"(SELECT *, row_number() OVER () AS source_row FROM read_csv('{path}', {options}, columns => {{{typed}}}))"
-
-
-def _csv_columns(path: Path) -> list[str]:
-    with open_bytes(path) as handle:
-        return next(csv.reader(io.TextIOWrapper(handle, encoding="utf-8-sig", newline="")))
 
 
 def _columns(con: duckdb.DuckDBPyConnection, delivery: Delivery) -> set[str]:

@@ -7,8 +7,6 @@ currency or period can't be read refuses the file; other broken rows are kept as
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -16,7 +14,7 @@ import duckdb
 import polars as pl
 
 from connectors.errors import BillUnreadable, FormatUnknown
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.objects import LandedObject, Source, csv_header, list_objects
 from connectors.sink import Batch, Lake, keep_as_received
 from models.contracts import TABLES
 
@@ -88,8 +86,7 @@ def _reader(landed: LandedObject) -> tuple[str, list[str]]:
             f"(SELECT *, file_row_number + 1 AS source_row FROM read_parquet({path}, file_row_number => true))",
             names,
         )
-    with open_bytes(landed.path) as handle:
-        header = next(csv.reader(io.TextIOWrapper(handle, encoding="utf-8-sig", newline="")), [])
+    header = csv_header(landed.path)
     if not header:
         raise BillUnreadable("the file is empty", where=landed.location, fix="export it again")
     names, seen = [], set()

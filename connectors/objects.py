@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
@@ -100,6 +101,12 @@ def open_bytes(path: Path) -> IO[bytes]:
     if magic == b"\x28\xb5\x2f\xfd":
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(handle, read_across_frames=True), _CHUNK)
     return handle
+
+
+def csv_header(path: Path) -> list[str]:
+    """The first row of a CSV file, without a byte order mark; empty when the file is."""
+    with open_bytes(path) as handle, io.TextIOWrapper(handle, encoding="utf-8-sig", newline="") as text:
+        return next(csv.reader(text), [])
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
