@@ -35,6 +35,7 @@ from tests.models.gpu_world import (
 )
 
 EXACT = 1e-9
+LATE = 14 * 60  # minutes from ten to midnight
 
 
 # --- how long a sample stands ---------------------------------------------------------------------------------------
@@ -50,6 +51,28 @@ def test_g2_a_sample_never_stands_past_the_pod(warehouse: Warehouse) -> None:
     found = states(warehouse)
     assert found.filter(pl.col("state") == "busy")["end"].max() == 29.7
     assert minutes_by(found, "state") == {"busy": 29.7, "unallocated": 90.3}
+
+
+def test_g2_time_past_the_pod_lengthens_no_episode(warehouse: Warehouse) -> None:
+    """Low for the pod's last 4.7 minutes: its last sample would have made them five."""
+    rows = samples(0, 60, 90) + samples(60, 65, 0)
+    fill(warehouse, core__pod_life=[pod(end=64.7)], staging__gpu_sample=rows)
+    assert minutes_by(states(warehouse), "state") == {"busy": 64.7, "unallocated": 55.3}
+
+
+def test_g2_each_day_has_its_own_interval(warehouse: Warehouse) -> None:
+    """Every 30 s on the first day, every four minutes on the second, with a hole of 20 minutes on each."""
+    first = samples(LATE - 60, LATE - 40, 50) + samples(LATE - 20, LATE, 50)
+    second = samples(LATE, LATE + 40, 50, step=4) + samples(LATE + 60, LATE + 100, 50, step=4)
+    fill(
+        warehouse,
+        core__node_life=[node(start=LATE - 60, end=LATE + 100)],
+        core__placement_coverage=[covered(0, 2000)],
+        core__pod_life=[pod(start=LATE - 60, end=LATE + 100)],
+        staging__gpu_sample=first + second,
+    )
+    silent = states(warehouse, Window(DAY, DAY + timedelta(days=2))).filter(pl.col("state") == "unmeasured")
+    assert silent.select("start", "end").rows() == [(LATE - 39.5, LATE - 20), (LATE + 44, LATE + 60)]
 
 
 def test_g2_the_interval_is_the_median_of_the_day_within_bounds(warehouse: Warehouse) -> None:
@@ -185,12 +208,12 @@ def test_g3_five_percent_is_not_idle(warehouse: Warehouse) -> None:
 
 
 def test_g3_a_gap_of_five_minutes_neither_ends_nor_lengthens_an_episode(warehouse: Warehouse) -> None:
-    """3 min low, a gap, 2 min low: 3.5 min (two intervals before the gap) and 2 are enough; the gap stays unmeasured."""
-    rows = samples(0, 50, 90) + samples(50, 53, 0) + samples(58, 60, 0) + samples(60, 120, 90)
+    """3.5 min low (two intervals before the gap), five minutes of silence, 1.5 min low: together five; the gap stays unmeasured."""
+    rows = samples(0, 50, 90) + samples(50, 53, 0) + samples(58.5, 60, 0) + samples(60, 120, 90)
     fill(warehouse, core__pod_life=[pod()], staging__gpu_sample=rows)
     found = states(warehouse)
-    assert found.filter(pl.col("state") == "idle").select("start", "end").rows() == [(50.0, 53.5), (58.0, 60.0)]
-    assert minutes_by(found, "state")["unmeasured"] == 4.5
+    assert found.filter(pl.col("state") == "idle").select("start", "end").rows() == [(50.0, 53.5), (58.5, 60.0)]
+    assert minutes_by(found, "state")["unmeasured"] == 5.0
 
 
 def test_g3_a_longer_gap_ends_an_episode(warehouse: Warehouse) -> None:
@@ -439,7 +462,6 @@ def test_g1_n8_states_of_a_node_hour_sum_to_its_capacity(data: st.DataObject) ->
 
 
 # --- windows -------------------------------------------------------------------------------------------------------
-LATE = 14 * 60  # minutes from ten to midnight
 
 
 def around_midnight(warehouse: Warehouse) -> None:
