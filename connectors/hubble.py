@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from connectors.errors import FormatUnknown
 from connectors.lines import LINE_SCHEMA, LineFile, canonical_address
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.objects import LandedObject, Source, list_objects, open_bytes, report_progress
 from connectors.sink import Batch, Lake
 from models.contracts import TABLES
 
@@ -432,7 +432,7 @@ def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
         con = _connect(Path(folder))
         try:
             for number, landed in enumerate(fresh, start=1):
-                progress(f"{source.name}: {landed.location} ({number} of {len(fresh)})")
+                report_progress(progress, source, number, len(fresh))
                 loads = _stage_object(con, landed, lake, held)
                 for index in held.values():
                     index.add(loads)

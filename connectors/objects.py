@@ -6,7 +6,7 @@ import csv
 import gzip
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -114,3 +114,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_bytes(path) as handle:
         for number, line in enumerate(handle, start=1):
             yield number, line.rstrip(b"\r\n")
+
+
+def report_progress(progress: Callable[[str], None], source: Source, number: int, of: int, *, every: int = 25) -> None:
+    """One line for the first, each `every`th and the last object: enough to see that work goes on."""
+    if number in (1, of) or number % every == 0:
+        progress(f"{source.name}: {number} of {of} new files")

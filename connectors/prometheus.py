@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from connectors.documents import MAX_TIME_NS, READ_ERRORS, file_time, read_documents
 from connectors.lines import LineFile
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.objects import LandedObject, Source, list_objects, open_bytes, report_progress
 from connectors.sink import Batch, Lake
 from models.contracts import TABLES
 
@@ -83,7 +83,7 @@ def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
     known = set(lake.loads()["object_id"])
     fresh = [landed for landed in list_objects(source) if landed.object_id not in known]
     for number, landed in enumerate(fresh, 1):
-        progress(f"{source.name}: {landed.location} ({number} of {len(fresh)})")
+        report_progress(progress, source, number, len(fresh))
         batch = lake.batch(landed)
         stage_object(landed, batch)
         batch.commit()

@@ -15,7 +15,7 @@ import duckdb
 
 from connectors.errors import FormatUnknown
 from connectors.lines import LineFile, canonical_address
-from connectors.objects import LandedObject, Source, list_objects, open_bytes
+from connectors.objects import LandedObject, Source, list_objects, open_bytes, report_progress
 from connectors.sink import Batch, Lake
 from models.contracts import TABLES
 
@@ -172,7 +172,7 @@ def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
             con.execute(macro)
         try:
             for number, landed in enumerate(fresh, start=1):
-                progress(f"{source.name}: {landed.location} ({number} of {len(fresh)})")
+                report_progress(progress, source, number, len(fresh))
                 _stage_object(con, landed, lake, fields, duplicate=landed.digest in digests)
                 digests.add(landed.digest)
         finally:

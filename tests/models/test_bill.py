@@ -64,13 +64,13 @@ def ledger(warehouse: Warehouse) -> Iterator[Warehouse]:
 def run(
     warehouse: Warehouse,
     lines: list[dict[str, Any]],
-    states: list[dict[str, Any]] = [],
+    states: tuple[dict[str, Any], ...] | list[dict[str, Any]] = (),
     deliveries: list[dict[str, Any]] | None = None,
-) -> Warehouse:  # noqa: B006
+) -> Warehouse:
     warehouse.append("staging.bill_delivery", TABLES["staging.bill_delivery"].frame(deliveries or [delivery()]))
     warehouse.append("staging.bill_line", TABLES["staging.bill_line"].frame(lines))
     if states:
-        warehouse.append("core.gpu_state_hourly", TABLES["core.gpu_state_hourly"].frame(states))
+        warehouse.append("core.gpu_state_hourly", TABLES["core.gpu_state_hourly"].frame(list(states)))
     for model in bill.MODELS:
         if model is not bill.RECONCILIATION:
             model.build(warehouse, DAY, Parameters())
