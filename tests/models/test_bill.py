@@ -159,11 +159,9 @@ def test_b6_before_the_horizon_a_missing_line_is_not_billed_and_after_it_estimat
 
 
 def test_n3_without_any_bill_gpu_time_is_unpriced_never_free(ledger: Warehouse) -> None:
-    run(
-        ledger,
-        [line(1, "1", x_usage_type="NatGateway-Hours", charge_period_end=datetime(2026, 11, 24), resource_id="nat")],
-        [state(8.0, "busy")],
-    )
+    nat = line(1, "1", x_usage_type="NatGateway-Hours", resource_id="nat", charge_period_start=datetime(2026, 11, 23, 8),
+               charge_period_end=datetime(2026, 11, 23, 9))  # fmt: skip
+    run(ledger, [nat], [state(8.0, "busy")])
     assert ledger.query("SELECT cost_basis, effective_cost FROM core.gpu_cost_line").rows() == [("unpriced", None)]
 
 

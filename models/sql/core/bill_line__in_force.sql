@@ -2,9 +2,9 @@
 -- A CUR period is covered whole; other deliveries cover the days that they hold.
 WITH delivery AS (
     SELECT
-        *,
+        * REPLACE (split_part(dataset, '-', 1) AS dataset), -- the version of a format is no part of what is replaced
         row_number() OVER (
-            PARTITION BY export_scope, dataset, provider, billing_period ORDER BY submitted_utc DESC, delivery_id DESC
+            PARTITION BY export_scope, split_part(dataset, '-', 1), provider, billing_period ORDER BY submitted_utc DESC, delivery_id DESC
         ) AS newest
     FROM staging.bill_delivery
     WHERE list_contains($periods, billing_period)

@@ -14,38 +14,43 @@ paid AS (
     JOIN bill_line AS line ON line.delivery_id = split.delivery_id AND line.object_id = split.object_id
         AND line.row_number = split.row_number AND line.part = split.part
 ),
-horizon AS (
-    SELECT max(charge_period_end) AS horizon FROM core.bill_line WHERE charge_span = 'hour'
+-- the last hour that the bill has charged usage for: of the deliveries that charge the cluster, else of its provider
+delivery_horizon AS (
+    SELECT delivery_id, any_value(provider) AS provider, max(charge_period_end) AS horizon
+    FROM core.bill_line
+    WHERE charge_span <> 'period' AND charge_category = 'Usage'
+    GROUP BY delivery_id
 ),
-price AS (
-    -- the newest effective price of an instance-hour, by type and purchase option
-    SELECT
-        node.instance_type, node.lifecycle, bill.currency,
-        arg_max(CAST(bill.share_effective AS DOUBLE) / bill.instance_hours, bill.hour_utc) AS price_per_hour,
-        min(line.pricing_category) AS pricing_category
-    FROM core.node_bill_hourly AS bill
-    JOIN core.node_life AS node USING (node_key)
-    JOIN bill_line AS line USING (delivery_id, object_id, row_number, part)
-    WHERE bill.instance_hours > 0 AND bill.share_effective IS NOT NULL
+cluster_horizon AS (
+    SELECT charged.cluster_key, max(horizon) AS horizon
+    FROM (SELECT DISTINCT cluster_key, delivery_id FROM core.bill_line WHERE cluster_key <> -1) AS charged
+    JOIN delivery_horizon USING (delivery_id)
     GROUP BY ALL
 ),
-only_price AS (
-    SELECT * FROM price QUALIFY count(*) OVER (PARTITION BY instance_type, lifecycle) = 1
+provider_horizon AS (
+    SELECT provider, max(horizon) AS horizon FROM delivery_horizon GROUP BY ALL
+),
+horizon AS (
+    SELECT cluster.cluster, cluster.provider, coalesce(c.horizon, p.horizon) AS horizon
+    FROM staging.cluster AS cluster
+    LEFT JOIN cluster_horizon AS c ON c.cluster_key = stable_key(cluster.cluster)
+    LEFT JOIN provider_horizon AS p ON p.provider = cluster.provider
 ),
 unpaid AS (
     SELECT
         state.date, state.hour_utc, state.cluster, state.node_key, state.gpu_model, state.job_key, state.role, state.state,
         state.cause, state.activity_basis, state.gpu_hours,
         CASE
-            WHEN horizon.horizon IS NOT NULL AND state.hour_utc < horizon.horizon THEN 'not_billed'
+            WHEN state.hour_utc < horizon.horizon THEN 'not_billed'
             WHEN price.price_per_hour IS NOT NULL AND node.gpus > 0 THEN 'estimated'
             ELSE 'unpriced'
         END AS cost_basis,
         price.price_per_hour / nullif(node.gpus, 0) AS price_per_gpu_hour, price.currency, price.pricing_category
     FROM core.gpu_state_hourly AS state
-    CROSS JOIN horizon
+    LEFT JOIN horizon ON horizon.cluster = state.cluster
     LEFT JOIN core.node_life AS node ON node.node_key = state.node_key
-    LEFT JOIN only_price AS price ON price.instance_type = node.instance_type AND price.lifecycle = node.lifecycle
+    LEFT JOIN gpu_price AS price ON price.instance_type = node.instance_type AND price.provider = horizon.provider
+        AND price.region IS NOT DISTINCT FROM node.region AND price.lifecycle = node.lifecycle
     WHERE state.date >= $from_date AND state.date < $to_date AND state.gpu_hours > 0
       AND NOT EXISTS (SELECT 1 FROM paid WHERE paid.node_key = state.node_key AND paid.hour_utc = state.hour_utc)
 )

@@ -5,3 +5,4 @@ SELECT
     list_cost_6 AS list_cost, contracted_cost_6 AS contracted_cost, billed_cost_6 AS billed_cost, effective_cost_6 AS effective_cost,
     currency
 FROM ledger_rounded
+WHERE list_contains($periods, billing_period)

@@ -1,4 +1,5 @@
 -- A row is one published ledger row at 12 places: the ledger's lines summed to the grain that readers get.
+-- Rows of other periods are here for their facts: what is rounded together shares period and day.
 SELECT
     row_number() OVER (
         ORDER BY billing_period, date, provider, billing_account, sub_account NULLS FIRST, cluster_key, region NULLS FIRST,
@@ -16,6 +17,6 @@ FROM (
         -- one unknown amount makes the sum unknown, never smaller (N3)
         CASE WHEN count(*) = count(effective_cost) THEN CAST(sum(effective_cost) AS DECIMAL(38,12)) END AS effective_cost
     FROM core.ledger_line
-    WHERE list_contains($periods, billing_period)
+    WHERE list_contains($periods, billing_period) OR date IN (SELECT date FROM fact_day)
     GROUP BY ALL
 )

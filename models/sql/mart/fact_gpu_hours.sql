@@ -8,4 +8,5 @@ SELECT
     f.currency, f.cost_basis
 FROM gpu_rounded AS f
 LEFT JOIN core.node_life AS n ON n.node_key = f.node_key
+WHERE f.date >= $from_date AND f.date < $to_date
 GROUP BY ALL

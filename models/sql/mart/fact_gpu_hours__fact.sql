@@ -13,8 +13,7 @@ WITH cost AS (
         END AS reason
     FROM core.gpu_cost_line AS gpu
     LEFT JOIN core.bill_line AS line USING (delivery_id, object_id, row_number, part)
-    WHERE (gpu.delivery_id IS NOT NULL AND list_contains($periods, gpu.billing_period))
-       OR (gpu.delivery_id IS NULL AND list_contains($periods, strftime(gpu.date, '%Y-%m')))
+    WHERE gpu.date IN (SELECT date FROM fact_day)
 ),
 summed AS (
     SELECT
@@ -30,7 +29,9 @@ numbered AS (
         row_number() OVER (
             ORDER BY hour_utc, node_key, job_key, state, cause NULLS FIRST, gpu_model NULLS FIRST, activity_basis, cost_basis,
                 billing_period NULLS FIRST, billing_account NULLS FIRST, sub_account NULLS FIRST, pricing_category NULLS FIRST,
-                charge_category NULLS FIRST, charge_span NULLS FIRST, commitment_id NULLS FIRST, invoice_id NULLS FIRST
+                charge_category NULLS FIRST, charge_class NULLS FIRST, charge_span NULLS FIRST, commitment_id NULLS FIRST,
+                invoice_id NULLS FIRST, provider NULLS FIRST, cluster_key NULLS FIRST, region NULLS FIRST, service NULLS FIRST,
+                currency NULLS FIRST
         ) AS fact_id,
         *
     FROM summed

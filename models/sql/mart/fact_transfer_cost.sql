@@ -7,4 +7,5 @@ SELECT
     CASE WHEN count(*) = count(effective_cost_6) THEN sum(effective_cost_6) END AS effective_cost,
     currency, basis, policy, avg(estimate_ratio) AS estimate_ratio, min(coverage) AS coverage, reason
 FROM transfer_rounded
+WHERE date >= $from_date AND date < $to_date
 GROUP BY ALL

@@ -7,8 +7,7 @@ WITH cost AS (
         CASE WHEN t.job_key = -1 THEN t.reason END AS ledger_reason
     FROM core.transfer_cost AS t
     LEFT JOIN core.bill_line AS line USING (delivery_id, object_id, row_number, part)
-    WHERE (t.delivery_id IS NOT NULL AND list_contains($periods, t.billing_period))
-       OR (t.delivery_id IS NULL AND list_contains($periods, strftime(t.date, '%Y-%m')))
+    WHERE t.date IN (SELECT date FROM fact_day)
 ),
 summed AS (
     SELECT
@@ -26,7 +25,9 @@ numbered AS (
             ORDER BY date, hour_utc NULLS FIRST, node_key, job_key, role NULLS FIRST, peer_job_key, peer_role NULLS FIRST,
                 peer_name NULLS FIRST, source_zone_key, destination_zone_key, direction NULLS FIRST, basis, policy, reason NULLS FIRST,
                 resolved_by, peer_resolved_by, billing_period NULLS FIRST, billing_account NULLS FIRST, sub_account NULLS FIRST,
-                charge_category NULLS FIRST, charge_span NULLS FIRST, invoice_id NULLS FIRST
+                charge_category NULLS FIRST, charge_class NULLS FIRST, charge_span NULLS FIRST, pricing_category NULLS FIRST,
+                commitment_id NULLS FIRST, invoice_id NULLS FIRST, provider NULLS FIRST, line_cluster_key NULLS FIRST,
+                region NULLS FIRST, service NULLS FIRST, currency NULLS FIRST, cluster_key
         ) AS fact_id,
         *
     FROM summed
