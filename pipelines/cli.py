@@ -109,6 +109,12 @@ def _scenario_options(parser: argparse.ArgumentParser) -> None:
         "--event-loss", type=float, default=0.0, help="share of Hubble events lost, 0 to 1 (default: 0)"
     )
     parser.add_argument("--no-vpc-flow-logs", action="store_true", help="write no VPC flow logs: no bytes are known")
+    parser.add_argument(
+        "--flow-records", type=int, default=0, help="benchmarks: also this many Hubble records, in bulk/hubble"
+    )
+    parser.add_argument(
+        "--connections", type=int, default=0, help="benchmarks: also this many connections, in bulk/*.parquet"
+    )
     parser.add_argument("--healthy", action="store_true", help="plant no failure: nothing may be found")
 
 
@@ -191,8 +197,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    from connectors.simulated.bulk import write_connections, write_flow_records
     from connectors.simulated.simulate import simulate
-
     from connectors.simulated.world import Scenario
 
     if options.dir.exists() and any(options.dir.iterdir()):
@@ -207,7 +213,23 @@ def _simulate(options: argparse.Namespace) -> int:
         vpc_flow_logs=not options.no_vpc_flow_logs,
         planted=not options.healthy,
     )
-    simulate(options.dir, scenario, Progress())
+    say = Progress()
+    simulate(options.dir, scenario, say)
+    start_ns = Window(scenario.start, scenario.start + timedelta(days=1)).from_ns
+    if options.flow_records:
+        write_flow_records(
+            options.dir / "bulk" / "hubble",
+            options.flow_records,
+            nodes=options.nodes,
+            seed=options.seed,
+            start_ns=start_ns,
+            say=say,
+        )
+    if options.connections:
+        target = options.dir / "bulk" / "connections.parquet"
+        write_connections(
+            target, options.connections, pods=options.nodes * 20, seed=options.seed, start_ns=start_ns, say=say
+        )
     print(
         f"wrote {options.dir}; run it with: zoneledger run --config {options.dir / 'zoneledger.toml'}"
         f" --from {options.start} --to {options.start + timedelta(days=options.days)}"

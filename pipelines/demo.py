@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from connectors.simulated.simulate import simulate
-
 from connectors.simulated.world import Scenario
 from models.engine.warehouse import Window
 from pipelines.run import run_window
@@ -19,7 +18,7 @@ MARKER = ".zoneledger-demo"
 
 def run_demo(folder: Path, seed: int, say: Callable[[str], None]) -> int:
     """Simulate into `folder/inputs`, run the pipeline into `folder/data`, and name what was found."""
-    scenario = Scenario(seed=seed)
+    scenario = Scenario(seed=seed, days=1)
     inputs, home = folder / "inputs", folder / "data"
     _fresh(folder)
     say(f"simulating {scenario.nodes} nodes for {scenario.days} days (seed {seed})")
