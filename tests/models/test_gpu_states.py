@@ -281,6 +281,18 @@ def test_p6_a_pod_that_never_started_held_its_gpus_to_its_end(warehouse: Warehou
     assert minutes_by(states(warehouse), "state") == {"starting": 90.0, "unallocated": 30.0}
 
 
+@pytest.mark.parametrize(
+    ("phase", "known", "starting"),
+    [("Running", {"initialized_ns": at(5)}, 5.0), ("Running", {}, 0.0), ("Succeeded", {"ready_to_start_ns": at(2)}, 2.0),
+     ("Failed", {"initialized_ns": at(5)}, 120.0), ("Pending", {"initialized_ns": at(5)}, 120.0)],
+)  # fmt: skip
+def test_g3_a_source_without_container_states_still_says_that_a_running_pod_started(
+    warehouse: Warehouse, phase: str, known: dict[str, int], starting: float
+) -> None:
+    fill(warehouse, core__pod_life=[pod(started=None, phase=phase, **known)])
+    assert minutes_by(states(warehouse), "state").get("starting", 0.0) == starting
+
+
 def test_p6_a_pod_that_is_not_bound_holds_nothing(warehouse: Warehouse) -> None:
     fill(warehouse, core__pod_life=[pod(held_from_ns=None, held_to_ns=None, started=None)])
     assert minutes_by(states(warehouse), "state") == {"unallocated": 120.0}

@@ -23,7 +23,7 @@ WITH pod AS (
         coalesce(unschedulable, false) AS cordoned,
         greatest(0, coalesce(gpus - gpus_allocatable, 0)) AS unhealthy
     FROM staging.node_observation
-    WHERE mode <> 'deleted' AND observed_ns >= $from_ns - $day_length_ns AND observed_ns < $to_ns
+    WHERE observed_ns >= $from_ns - $day_length_ns AND observed_ns < $to_ns
 ), troubled AS (
     SELECT node_key, from_ns, coalesce(to_ns, $to_ns) AS to_ns, cordoned, unhealthy
     FROM sighting
