@@ -25,7 +25,10 @@ ONLY = {
     "plotly": "reports",
     "dagster": "pipelines",
 }
-SHARED_CONNECTORS = {"connectors.objects", "connectors.sink", "connectors.errors", "connectors.lines"}
+# what several connectors read with: objects, the lake, lines and documents; the layout of data exports
+SHARED_CONNECTORS = {
+    f"connectors.{name}" for name in ("objects", "sink", "errors", "lines", "documents", "data_exports")
+}
 
 
 def modules() -> list[Path]:

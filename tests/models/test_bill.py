@@ -141,7 +141,7 @@ def test_b4_a_newer_delivery_replaces_the_period(ledger: Warehouse) -> None:
     assert ledger.query("SELECT sum(billed_cost) AS s FROM core.ledger_line")["s"].to_list() == [D(93)]
 
 
-def test_b6_a_node_hour_is_split_over_its_states_exactly(ledger: Warehouse) -> None:
+def test_b6_g5_a_node_hour_is_split_over_its_gpus_states_exactly(ledger: Warehouse) -> None:
     run(ledger, [line(1, "10")], [state(3.0, "busy"), state(2.0, "idle"), state(3.0, "unallocated", job=-1)])
     parts = ledger.query("SELECT state, effective_cost, cost_basis FROM core.gpu_cost_line ORDER BY state").rows()
     assert parts == [("busy", D("3.75"), "billed"), ("idle", D("2.5"), "billed"), ("unallocated", D("3.75"), "billed")]
