@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -170,23 +171,29 @@ def time_ns(value: object) -> int | None:
     if value is None or value == "":
         return None
     if isinstance(value, datetime):
-        moment, fraction_ns = value, value.microsecond * 1000
-    else:
-        stem, zone = (str(value)[:-1], "+00:00") if str(value)[-1] in "Zz" else (str(value), "")
-        whole, dot, fraction = stem.partition(".")
-        if dot and not zone:
-            digits = len(fraction) - len(fraction.lstrip("0123456789"))
-            fraction, zone = fraction[:digits], fraction[digits:]
-        if dot and not fraction.isdigit():
-            raise ValueError(f"not a time: {str(value)[:40]!r}")
-        moment = datetime.fromisoformat(whole + zone)
-        fraction_ns = int(fraction[:9].ljust(9, "0")) if fraction else 0
+        return _bounded(value.replace(microsecond=0), value.microsecond * 1000)
+    return _text_ns(str(value))
+
+
+@lru_cache(maxsize=1 << 16)  # an object's stamps come again in every list
+def _text_ns(text: str) -> int | None:
+    stem, zone = (text[:-1], "+00:00") if text[-1] in "Zz" else (text, "")
+    whole, dot, fraction = stem.partition(".")
+    if dot and not zone:
+        digits = len(fraction) - len(fraction.lstrip("0123456789"))
+        fraction, zone = fraction[:digits], fraction[digits:]
+    if dot and not fraction.isdigit():
+        raise ValueError(f"not a time: {text[:40]!r}")
+    return _bounded(datetime.fromisoformat(whole + zone), int(fraction[:9].ljust(9, "0")) if fraction else 0)
+
+
+def _bounded(moment: datetime, fraction_ns: int) -> int | None:
     if moment.year < 1970:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    ns = int(moment.replace(microsecond=0).timestamp()) * 1_000_000_000 + fraction_ns
+    ns = int(moment.timestamp()) * 1_000_000_000 + fraction_ns
     if ns > MAX_TIME_NS:
-        raise ValueError(f"a time after 2200: {str(value)[:40]!r}")
+        raise ValueError(f"a time after 2200: {moment.isoformat()}")
     return ns
 
 
