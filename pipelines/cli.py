@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ try:  zoneledger demo                                    no data, no credentials
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run one command, translate errors into plain words and an exit code."""
+    # Dagster announces on every start that partition settings are in beta: nothing that a reader can act on
+    warnings.filterwarnings("ignore", message="(Parameter|Function|Class) .* is currently in beta")
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))

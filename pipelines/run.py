@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import dagster as dg
 
 from models.engine.warehouse import Window
+from pipelines.assets.partitions import FIRST_DAY as FIRST_KEY
 from pipelines.assets.publication import publish_mart, write_weekly_report
 from pipelines.checks import broken_promises
 from pipelines.resources import Workspace
@@ -20,11 +21,14 @@ from pipelines.settings import SettingsError, dagster_home
 from pipelines.summary import summary
 
 Say = Callable[[str], None]
+FIRST_DAY = date.fromisoformat(FIRST_KEY)
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 def run_window(config: Path, home: Path | None, window: Window, say: Say) -> int:
     """Ingest, attribute, check, publish and report a window. Returns the exit code."""
+    if window.from_date < FIRST_DAY:
+        raise SettingsError(f"no day before {FIRST_DAY} can be run\n  fix:   --from {FIRST_DAY} or later")
     workspace = Workspace(config, home, say)
     _ = workspace.settings  # a mistake in the configuration stops the run before anything is read
     code = run_stages(workspace, window)
@@ -82,16 +86,29 @@ def _instance() -> dg.DagsterInstance:
 
 def check_warehouse(config: Path, home: Path | None) -> int:
     """Run every check; print what is broken. 0 when all hold, else 1."""
-    broken = broken_promises(Workspace(config, home))
+    broken = broken_promises(_processed(Workspace(config, home)))
     print(
         "\n".join(broken) if broken else "every check holds: the ledger is the bill, every key resolves, totals agree"
     )
     return 1 if broken else 0
 
 
+def _processed(workspace: Workspace) -> Workspace:
+    """The workspace, when it has a warehouse with at least one day; checks of nothing would all hold."""
+    missing = SettingsError(
+        f"no day has been run into {workspace.home}\n  fix:   `zoneledger run --from DATE --to DATE` first"
+    )
+    if not (workspace.home / "warehouse.duckdb").is_file():
+        raise missing
+    with workspace.warehouse() as warehouse:
+        if warehouse.query("SELECT count(*) FROM core.processed_day").item() == 0:
+            raise missing
+    return workspace
+
+
 def publish_again(config: Path, home: Path | None, say: Say) -> int:
     """Check what the warehouse holds and publish it again (after a restore, or a change of configuration)."""
-    workspace = Workspace(config, home, say)
+    workspace = _processed(Workspace(config, home, say))
     broken = broken_promises(workspace)
     if broken:
         print("\n".join(broken))
