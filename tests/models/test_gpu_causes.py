@@ -174,6 +174,19 @@ def test_g4_once_the_coordinator_succeeded_the_rest_is_not_released(warehouse: W
     assert causes(warehouse) == [("no_work", 0, 60), ("finished_not_released", 60, 120)]
 
 
+def test_g4_a_coordinator_that_came_again_after_a_success_is_not_finished(warehouse: Warehouse) -> None:
+    first = pod("m0", end=40, gpus=0.0, role="coordinator", succeeded=True, finished_ns=at(40))
+    again = pod("m1", start=50, started=50, gpus=0.0, role="coordinator", attempt=1)
+    fill(
+        warehouse,
+        core__pod_life=[pod(), first, again],
+        core__job_run=[job(gang=False)],
+        staging__gpu_sample=idle(0, 90) + active(90, 120),
+    )
+    states(warehouse)
+    assert causes(warehouse) == [("no_work", 0, 90)]
+
+
 def test_g4_a_gang_waits_for_the_members_that_have_not_started(warehouse: Warehouse) -> None:
     late = pod("w1", start=0, started=45)
     fill(

@@ -321,6 +321,13 @@ def test_g1_held_gpus_without_series_are_unmeasured_and_the_rest_free(warehouse:
     assert set(found.filter(pl.col("state") == "unallocated")["job_key"]) == {-1}
 
 
+def test_g1_more_devices_than_were_requested_share_the_request(warehouse: Warehouse) -> None:
+    """A node that was reset gave the pod's one GPU another device: each counts for a half, and the whole stays one."""
+    rows = samples(0, 120, 100) + samples(0, 120, 0, gpu="GPU-1")
+    fill(warehouse, core__node_life=[node(gpus=2)], core__pod_life=[pod()], staging__gpu_sample=rows)
+    assert minutes_by(states(warehouse), "state") == {"busy": 60.0, "idle": 60.0, "unallocated": 120.0}
+
+
 def test_g1_outside_placement_coverage_time_is_unmeasured_and_no_jobs(warehouse: Warehouse) -> None:
     fill(
         warehouse,
@@ -364,7 +371,7 @@ def test_g1_capacity_is_what_was_billed_where_that_is_less_than_the_life(warehou
         warehouse,
         core__node_life=[node(gpus=4)],
         core__pod_life=[pod(gpus=2)],
-        core__node_bill_hourly=[billed(0, 0.5), billed(60, 1.0, scope="other_compute")],
+        core__node_bill_hourly=[billed(0, 0.5), billed(60, 0.25, scope="other_compute")],
     )
     states(warehouse)
     assert hours_by(warehouse, "hour_utc", "state") == {
@@ -514,14 +521,14 @@ def test_n7_a_window_split_in_days_in_any_order_gives_the_same_rows() -> None:
 
 
 def test_g2_a_silence_of_half_a_day_ends_a_series_of_less_does_not(warehouse: Warehouse) -> None:
-    """The sample before a silence of 11 h stands for two intervals, that before 13 h for one, also over midnight."""
-    rows = samples(0, 1, 50) + samples(661, 662, 50) + samples(662 + 779, 662 + 780, 50)
+    """The sample before a silence of 11 h (and of 10 h over midnight) stands for two intervals, that before 13 h for one."""
+    rows = samples(0, 1, 50) + samples(661, 662, 50) + samples(1261, 1262, 50) + samples(2041, 2042, 50)
     fill(
-        warehouse, core__node_life=[node(end=1500)], core__placement_coverage=[covered(0, 1500)], core__pod_life=[pod(end=1500)],
+        warehouse, core__node_life=[node(end=2200)], core__placement_coverage=[covered(0, 2200)], core__pod_life=[pod(end=2200)],
         staging__gpu_sample=rows,
     )  # fmt: skip
     found = states(warehouse, Window(DAY, DAY + timedelta(days=2))).filter(pl.col("state") == "busy")
-    assert minutes_by(found, "state") == {"busy": 1.5 + 1.0 + 1.0}
+    assert minutes_by(found, "state") == {"busy": 1.5 + 1.5 + 1.0 + 1.0}
 
 
 # --- models --------------------------------------------------------------------------------------------------------
