@@ -132,11 +132,18 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         f" transfer {_money(finding['transfer_cost'], finding['currency'])}",
     ]
     for title, column in (("for", "evidence"), ("against", "counter_evidence")):
-        for item in json.loads(finding[column] or "[]"):
-            lines.append(f"    {title}: {item['what']} ({item['rows']} rows)")
-            lines.append(f"      {item['query']}")
+        lines += _evidence(title, finding[column])
     lines.append(f"    what helps: {finding['remedy'] or 'nothing that is known to help'}")
     return lines
+
+
+def _evidence(title: str, text: str | None) -> list[str]:
+    """Each piece with its row count and its query (F2); what is no list of pieces is shown as it stands."""
+    try:
+        pieces = [(item["what"], item["rows"], item["query"]) for item in json.loads(text or "[]")]
+    except (ValueError, TypeError, KeyError):
+        return [f"    {title}: {text}"]
+    return [line for what, rows, query in pieces for line in (f"    {title}: {what} ({rows} rows)", f"      {query}")]
 
 
 def _money(amount: object, currency: object) -> str:
