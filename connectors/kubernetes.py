@@ -252,8 +252,12 @@ class _File:
 
     def close(self) -> None:
         """Write what is left, and the snapshots."""
-        for table in list(self._rows):
-            self._flush(table)
+        for table, rows in list(self._rows.items()):
+            if table in self._writers:
+                self._flush(table)
+            else:
+                TABLES[table].frame(rows).write_parquet(self.batch.scratch(self.landed, table), compression="zstd")
+                self.batch.count(self.landed, table).kept += len(rows)
         for writer in self._writers.values():
             writer.close()
         snapshots = [*self.snapshots, *self.watch.values()]

@@ -173,12 +173,41 @@ def _take_answer(samples: _Samples, batch: Batch, answer: Any, line: int | None)
         result = [answer]
     if not isinstance(result, list):
         return "no_samples: neither an answer of query_range nor a series with values"
+    answered = _Answer(line)
     for series in result:
-        _take_series(samples, batch, series, line)
+        _take_series(samples, batch, series, answered)
+    _keep(samples, batch, answered.frame())
     return None
 
 
-def _take_series(samples: _Samples, batch: Batch, series: Any, line: int | None) -> None:
+@dataclass
+class _Answer:
+    """The samples of one answer, column by column."""
+
+    line: int | None
+    keys: list[int] = field(default_factory=list)
+    factors: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def frame(self) -> pl.DataFrame:
+        """line_number, key, factor, time_ns, text. Prometheus keeps milliseconds; a float of seconds has no more."""
+        seconds = pl.col("seconds")
+        return pl.DataFrame(
+            {"key": self.keys, "factor": self.factors, "seconds": self.seconds, "text": self.texts},
+            schema={"key": pl.Int64, "factor": pl.Float64, "seconds": pl.Float64, "text": pl.String},
+        ).select(
+            pl.lit(self.line, pl.Int64).alias("line_number"),
+            "key",
+            "factor",
+            pl.when(seconds.abs() < MAX_TIME_NS / 1e9)
+            .then((seconds * 1000).round().cast(pl.Int64, strict=False) * 1_000_000)
+            .alias("time_ns"),
+            "text",
+        )
+
+
+def _take_series(samples: _Samples, batch: Batch, series: Any, answered: _Answer) -> None:
     landed, counts = samples.landed, batch.count(samples.landed, SAMPLE)
     try:
         labels = {str(k): str(v) for k, v in series["metric"].items()}
@@ -186,32 +215,23 @@ def _take_series(samples: _Samples, batch: Batch, series: Any, line: int | None)
         known = samples.series(labels.get("__name__", ""), labels)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         counts.read += 1
-        batch.reject(landed, SAMPLE, line, f"bad_value: {type(error).__name__}: {error}", _raw(series))
+        batch.reject(landed, SAMPLE, answered.line, f"bad_value: {type(error).__name__}: {error}", _raw(series))
         return
-    if not isinstance(pairs, list):
-        pairs = []
+    pairs = pairs if isinstance(pairs, list) else []
     if known is None:
         counts.read += len(pairs)
         counts.control += len(pairs)
         return
     good = [p for p in pairs if isinstance(p, list) and len(p) == 2 and isinstance(p[0], int | float)]
-    frame = pl.DataFrame(
-        {
-            "line_number": pl.Series([line] * len(good), dtype=pl.Int64),
-            "time_ns": pl.Series([_seconds_ns(p[0]) for p in good], dtype=pl.Int64),
-            "text": pl.Series([str(p[1]) for p in good], dtype=pl.String),
-        }
-    ).with_columns(pl.lit(known[0]).alias("key"), pl.lit(known[1]).alias("factor"))
-    for pair in pairs:
-        if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int | float)):
-            counts.read += 1
-            batch.reject(landed, SAMPLE, line, "bad_value: a sample is no pair of time and value", str(pair))
-    _keep(samples, batch, frame)
-
-
-def _seconds_ns(seconds: float) -> int | None:
-    # Prometheus keeps milliseconds; a float of seconds has no more
-    return round(seconds * 1000) * 1_000_000 if abs(seconds) < MAX_TIME_NS / 1e9 else None
+    if len(good) < len(pairs):
+        counts.read += len(pairs) - len(good)
+        for pair in pairs:
+            if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int | float)):
+                batch.reject(landed, SAMPLE, answered.line, "bad_value: no pair of time and value", str(pair))
+    answered.keys += [known[0]] * len(good)
+    answered.factors += [known[1]] * len(good)
+    answered.seconds += [float(p[0]) for p in good]
+    answered.texts += [str(p[1]) for p in good]
 
 
 def _keep(samples: _Samples, batch: Batch, frame: pl.DataFrame) -> None:
