@@ -108,6 +108,7 @@ class _File:
     fallback_basis: str
     snapshots: list[Object] = field(default_factory=list)
     watch: dict[str, Object] = field(default_factory=dict)  # kind -> its stretch of events without a gap
+    narrow: bool = False  # a plain list showed one namespace only
     _last_ns: dict[str, int] = field(default_factory=dict)
     _rows: dict[str, list[Object]] = field(default_factory=dict)
     _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class _File:
         elif isinstance(entry.get("type"), str) and isinstance(entry.get("object"), dict):
             self.event(entry["type"], entry["object"], line, at, entry.get("scope"))
         elif isinstance(entry.get("items"), list):
-            self.list(entry, line, at, not _continues(entry), self._plain_scope(entry))
+            self.list(entry, line, at, not _continues(entry), None, plain=True)
         elif _kind_of(entry) is not None and isinstance(entry.get("metadata"), dict):
             self.list({"kind": "List", "items": [entry]}, line, at, False, "object")
         else:
@@ -135,23 +136,28 @@ class _File:
     def refuse(self, line: int | None, reason: str, raw: object) -> None:
         self.batch.reject(self.landed, SNAPSHOT, line, reason, _raw(raw))
 
-    def _plain_scope(self, listed: Object) -> str | None:
+    def _plain_scope(self, members: list[Object]) -> str | None:
         """What a list without an envelope may be limited to; None when it looks like the whole cluster."""
         if self.landed.source.options.get("complete"):
             return None
-        metadata = [
-            m for item in listed["items"] if isinstance(item, dict) and isinstance(m := item.get("metadata"), dict)
-        ]
+        metadata = [m for member in members if isinstance(m := member.get("metadata"), dict)]
         namespaces = {str(m["namespace"]) if m.get("namespace") else "" for m in metadata}
         if len(namespaces) > 1 or "" in namespaces:
             return None
-        self.batch.warn(
-            self.landed,
-            "a plain list of one namespace (or none) ends nothing: record all namespaces, or set complete = true",
-        )
+        self.narrow = True
         return f"namespace {namespaces.pop()}" if namespaces else "unknown"
 
-    def list(self, listed: Object, line: int | None, at: tuple[int, str], complete: bool, scope: object) -> None:
+    def list(
+        self,
+        listed: Object,
+        line: int | None,
+        at: tuple[int, str],
+        complete: bool,
+        scope: object,
+        *,
+        plain: bool = False,
+    ) -> None:
+        """Take one list: a snapshot for each kind in it. The scope of a plain one is told from its objects."""
         kind = str(listed.get("kind") or "List")
         item_kind = kind.removesuffix("List") if kind.endswith("List") and kind != "List" else None
         by_kind: dict[str, list[Object]] = {item_kind: []} if item_kind else {}
@@ -163,7 +169,8 @@ class _File:
             else:
                 self.refuse(line, "bad_value: a list item is no object of a known kind", item)
         for found, members in by_kind.items():
-            snapshot = self._snapshot(f"{len(self.snapshots)}", found, at, "list", complete, scope)
+            limited_to = self._plain_scope(members) if plain else scope
+            snapshot = self._snapshot(f"{len(self.snapshots)}", found, at, "list", complete, limited_to)
             snapshot["items"] = len(members)
             self.snapshots.append(snapshot)
             for member in members:
@@ -265,6 +272,11 @@ class _File:
             self.batch.warn(
                 self.landed,
                 "time taken from the file's modification time: record with observed_at, or put it in the name",
+            )
+        if self.narrow:
+            self.batch.warn(
+                self.landed,
+                "a plain list of one namespace (or none) ends nothing: record all namespaces, or set complete = true",
             )
         counts = self.batch.count(self.landed, SNAPSHOT)
         counts.read = len(snapshots) + counts.rejected + counts.control

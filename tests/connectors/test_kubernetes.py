@@ -173,6 +173,14 @@ def test_p1_which_lists_are_complete(tmp_path: Path, content: str, options: dict
     assert staged(tmp_path, content, **options).table("snapshot")["complete"].to_list() == [complete]
 
 
+def test_p1_completeness_is_told_by_kind(tmp_path: Path) -> None:
+    """`kubectl get nodes,pods` shows all nodes and the pods of one namespace."""
+    mixed = {"kind": "List", "items": [pod(), node({})]}
+    found = staged(tmp_path, json.dumps(mixed))
+    assert dict(found.table("snapshot").select("resource_kind", "complete").rows()) == {"Pod": False, "Node": True}
+    assert "one namespace" in found.warnings
+
+
 def watch(*events: tuple[str, str, dict[str, Any]]) -> str:
     return "\n".join(
         json.dumps({"observed_at": f"2026-11-23T{at}Z", "type": kind, "object": item}) for at, kind, item in events
