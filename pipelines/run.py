@@ -21,6 +21,7 @@ from pipelines.settings import SettingsError, dagster_home
 from pipelines.summary import summary
 
 Say = Callable[[str], None]
+LOCKED = "Could not set lock"  # how DuckDB says that a second process would write
 FIRST_DAY = date.fromisoformat(FIRST_KEY)
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -69,7 +70,10 @@ def _tell_failure(outcome: dg.ExecuteInProcessResult, say: Say) -> None:
             while error is not None and error.cause is not None:
                 error = error.cause
             text = data.user_failure_data.description if data.user_failure_data else None
-            say(f"failed in {event.step_key}: {text or (error.message if error else 'unknown error')}".rstrip())
+            text = text or (error.message if error else "unknown error")
+            if LOCKED in text:
+                text = f"another process holds the warehouse; wait for it or end it, then run again\n  {text}"
+            say(f"failed in {event.step_key}: {text}".rstrip())
         elif (
             event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
             and not event.asset_check_evaluation_data.passed

@@ -31,9 +31,30 @@ SOURCE_KINDS: dict[str, tuple[str, bool]] = {
     "prometheus": ("prometheus", True),
     "gpu-activity-csv": ("gpu_activity_csv", True),
 }
+# what a source may be told beside kind, name, cluster and location
+SOURCE_OPTIONS: dict[str, set[str]] = {
+    "aws-cur2": {"allow_collapse"},
+    "focus": {"allow_collapse"},
+    "hubble": {"cluster_prefixes"},
+    "vpc-flow-logs": {"format"},
+    "kubernetes": {"complete"},
+    "policies": {"namespace"},
+    "prometheus": {"metrics"},
+    "gpu-activity-csv": {
+        "time_column",
+        "gpu_column",
+        "value_column",
+        "memory_column",
+        "pod_column",
+        "node_column",
+        "namespace_column",
+    },
+}
 PROVIDERS = ("aws", "azure", "gcp", "on_prem")
 CONFIG_VARIABLE = "ZONELEDGER_CONFIG"
-_TOP_LEVEL = {"home", "timezone", "memory_limit", "cluster", "source", "parameters", "owner"}
+_CLUSTER_KEYS = {"name", "provider", "region", "dedicated_accounts"}
+_SOURCE_KEYS = {"kind", "name", "cluster", "location"}
+_TOP_LEVEL = {"home", "timezone", "memory_limit", "cluster", "source", "parameters"}
 
 
 class SettingsError(Exception):
@@ -136,6 +157,7 @@ def _cluster(entry: dict[str, Any], path: Path) -> Cluster:
         raise SettingsError(
             f"{path}: cluster {name!r} has provider {provider!r}\n  fix:   one of {', '.join(PROVIDERS)}"
         )
+    _known(entry, _CLUSTER_KEYS, f"{path}: cluster {name!r}")
     accounts = entry.get("dedicated_accounts", [])
     if not isinstance(accounts, list) or not all(isinstance(account, str) for account in accounts):
         raise SettingsError(f'{path}: cluster {name!r}: dedicated_accounts is a list of texts, like ["012345678901"]')
@@ -147,6 +169,7 @@ def _source(entry: dict[str, Any], number: int, base: Path, clusters: list[str],
     where = f"{path}: [[source]] number {number}"
     if kind not in SOURCE_KINDS:
         raise SettingsError(f"{where} has kind {kind!r}\n  fix:   one of {', '.join(sorted(SOURCE_KINDS))}")
+    _known(entry, _SOURCE_KEYS | SOURCE_OPTIONS[kind], f"{where} ({kind})")
     location = entry.get("location")
     if not isinstance(location, str) or not location:
         raise SettingsError(f'{where} ({kind}) has no location\n  fix:   location = "inputs/{kind}/"')
@@ -165,8 +188,17 @@ def _source(entry: dict[str, Any], number: int, base: Path, clusters: list[str],
                 f"  fix:   one of {', '.join(clusters) or '(no [[cluster]] is configured)'}"
             )
     name = entry.get("name") or f"{kind}-{number}"
-    options = {key: value for key, value in entry.items() if key not in {"kind", "name", "cluster", "location"}}
+    options = {key: value for key, value in entry.items() if key not in _SOURCE_KEYS}
     return Source(name=str(name), kind=kind, location=base / location, cluster=cluster, options=options)
+
+
+def _known(entry: dict[str, Any], known: set[str], where: str) -> None:
+    """A misspelt setting would be ignored in silence, so an unknown one is refused."""
+    unknown = set(entry) - known
+    if unknown:
+        raise SettingsError(
+            f"{where}: unknown setting {', '.join(sorted(unknown))}\n  fix:   known are {', '.join(sorted(known))}"
+        )
 
 
 def _timezone(name: object, path: Path) -> str:

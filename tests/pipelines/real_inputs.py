@@ -66,6 +66,8 @@ def lay_out(shared_data: Path, folder: Path) -> Path:
     for path in sorted((shared_data / "vpc-flow-logs").glob("*.txt")):
         shutil.copyfile(path, folder / "flow-logs" / path.name)
     for path in sorted((shared_data / "hubble").rglob("*.json*")):
+        if path.parent.name == "accuknox":  # 32 small files of one shape; the connector's tests read them
+            continue
         target = folder / "flows" / path.relative_to(shared_data / "hubble")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

@@ -167,10 +167,10 @@ def test_one_report_a_week(whole_run: Path) -> None:
     assert names == [f"2024-W{week}.html" for week in range(35, 41)]
 
 
-def test_n7_running_days_again_changes_nothing(copied_run: Path) -> None:
+def test_n7_running_a_day_again_changes_nothing(copied_run: Path) -> None:
     home = copied_run / "home"
     before = digests(home / "published"), digests(home / "reports")
-    assert run_window(copied_run / "zoneledger.toml", None, Window(date(2024, 9, 9), date(2024, 9, 12)), quiet) == 0
+    assert run_window(copied_run / "zoneledger.toml", None, ONE_DAY, quiet) == 0
     now = digests(home / "published"), digests(home / "reports")
     # the published window is that of all processed days, so the rest of the month stands as it was
     assert now == before
@@ -178,7 +178,7 @@ def test_n7_running_days_again_changes_nothing(copied_run: Path) -> None:
 
 def test_n7_a_window_split_in_two_and_run_backwards_is_the_whole(whole_run: Path, tmp_path: Path) -> None:
     """What each published table says of a window, when its halves were run in reverse order, and when it was run whole."""
-    first, middle, end = date(2024, 9, 9), date(2024, 9, 11), date(2024, 9, 13)
+    first, middle, end = date(2024, 9, 10), date(2024, 9, 11), date(2024, 9, 12)
     runs = {"whole": [Window(first, end)], "halves": [Window(middle, end), Window(first, middle)]}
     for name, windows in runs.items():
         shutil.copytree(whole_run, tmp_path / name, ignore=shutil.ignore_patterns("warehouse*", "published", "reports"))
@@ -198,9 +198,9 @@ def test_n6_a_received_bill_that_differs_from_the_ledger_publishes_nothing(
     home = copied_run / "home"
     (landed,) = (home / "landing" / "bill").iterdir()
     text = landed.read_text(encoding="utf-8-sig")
-    assert ",1.624," in text
+    assert ",1.62400000000," in text
     landed.chmod(0o644)
-    landed.write_text(text.replace(",1.624,", ",1.634,", 1), encoding="utf-8")
+    landed.write_text(text.replace(",1.62400000000,", ",1.63400000000,", 1), encoding="utf-8")
     before = digests(home / "published"), digests(home / "reports")
     told: list[str] = []
     assert run_window(copied_run / "zoneledger.toml", None, ONE_DAY, told.append) == 1
@@ -222,4 +222,4 @@ def test_n6_a_lost_ledger_row_fails_the_check_and_is_named(
     assert check_warehouse(config, None) == 1
     assert publish_again(config, None, quiet) == 1
     assert digests(home / "published") == before
-    assert "ledger_is_the_bill" in capsys.readouterr().out.replace(" ", "_")
+    assert "published_ledger_is_the_ledger" in capsys.readouterr().out

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from pipelines.settings import SettingsError, load_settings
+from pipelines.settings import SOURCE_KINDS, SOURCE_OPTIONS, SettingsError, load_settings
 
 GOOD = """
 home = "results"
@@ -55,6 +56,9 @@ def test_the_example_configuration_is_valid() -> None:
         (('kind = "hubble"', 'kind = "hubbel"'), "kind 'hubbel'"),
         (('location = "flows"', 'location = "s3://bucket/flows"'), "s3:// locations are not read yet"),
         (('location = "flows"', 'location = "flows"\ncluster = "train-2"'), "names cluster 'train-2'"),
+        (('name = "bill"', 'name = "bill"\nallow_colapse = true'), "(aws-cur2): unknown setting allow_colapse"),
+        (('region = "us-east-1"', 'regoin = "us-east-1"'), "cluster 'train-1': unknown setting regoin"),
+        (('home = "results"', "owner = []"), "unknown setting owner"),
         (("idle_threshold = 0.1", 'idle_threshold = "low"'), "parameter 'idle_threshold'"),
         (("idle_threshold = 0.1", "idle_treshold = 0.1"), "unknown parameter 'idle_treshold'"),
         (('home = "results"', 'timezone = "Mars/Olympus"'), "unknown timezone"),
@@ -72,3 +76,12 @@ def test_each_mistake_is_named_with_its_mend(tmp_path: Path, change: tuple[str, 
 def test_a_missing_configuration_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"zoneledger\.example\.toml"):
         load_settings(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(("kind", "module"), [(kind, module) for kind, (module, _) in SOURCE_KINDS.items()])
+def test_the_options_of_a_source_are_those_that_its_connector_reads(kind: str, module: str) -> None:
+    """An option that no connector reads would be accepted and do nothing."""
+    text = (Path(__file__).resolve().parents[2] / "connectors" / f"{module}.py").read_text(encoding="utf-8")
+    for option in SOURCE_OPTIONS[kind]:
+        assert f'"{option}"' in text
+    assert set(re.findall(r'options\.get\("(\w+)"\)', text)) <= SOURCE_OPTIONS[kind]
