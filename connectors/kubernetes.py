@@ -56,6 +56,12 @@ ACCELERATORS = {
 }
 # HAMi: a device request goes with the percentage of the device that it may use
 HAMI_SHARES = ("nvidia.com/gpucores", "nvidia.com/gpumem-percentage")
+GPU_DRIVERS = (
+    "gpu.nvidia.com",
+    "gpu.amd.com",
+    "gpu.intel.com",
+    "tpu.google.com",
+)  # drivers of DRA whose devices are GPUs
 # KAI and Run:ai: pods that hold whole devices on behalf of the fractional pods, which state their own share
 RESERVATION_NAMESPACES = ("kai-resource-reservation", "runai-reservation")
 _MIG = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.\d+gb(?:\.[a-z.]+)?$")
@@ -818,6 +824,31 @@ def _templated_containers(value: Any, depth: int = 0) -> Iterator[Object]:
             yield from _templated_containers(inner, depth + 1)
 
 
+def claim_row(item: Object) -> Object:
+    """An allocated ResourceClaim (DRA) as a workload row: `replicas` is GPUs by driver, `annotations` who it is reserved for.
+
+    Devices with admin access are seen, not held; a MIG slice weighs as in a request. Shape: resource.k8s.io/v1.
+    """
+    metadata, status = item["metadata"], item.get("status") or {}
+    devices: dict[str, float] = {}
+    for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or []:
+        driver = str(result.get("driver"))
+        if driver in GPU_DRIVERS and not result.get("adminAccess"):
+            slices = re.search(r"mig-(\d+)g", str(result.get("device")))
+            devices[driver] = devices.get(driver, 0.0) + (int(slices[1]) / MIG_SLICES if slices else 1.0)
+    reserved = [str(user["uid"]) for user in status.get("reservedFor") or [] if user.get("resource") == "pods"]
+    return {
+        "api_version": str(item.get("apiVersion") or ""),
+        "kind": "ResourceClaim",
+        "namespace": str(metadata.get("namespace") or "default"),
+        "name": str(metadata["name"]),
+        "uid": _identity(metadata),
+        "created_ns": time_ns(metadata.get("creationTimestamp")),
+        "replicas": _json(devices),
+        "annotations": _json({"reserved_for": reserved}),
+    }
+
+
 def service_row(item: Object) -> Object:
     """One Service as a row of `staging.service_observation` (without the observation's own columns)."""
     metadata, spec = item["metadata"], item.get("spec") or {}
@@ -846,4 +877,5 @@ BUILDERS: dict[str, tuple[str, Callable[[Object], Object]]] = {
     "Pod": (POD, pod_row),
     "Node": (NODE, node_row),
     "Service": (SERVICE, service_row),
+    "ResourceClaim": (WORKLOAD, claim_row),
 }

@@ -287,7 +287,7 @@ def _pod_lives(warehouse: Warehouse, clock: _SnapshotClock, nodes: list[Row]) ->
     ]  # fmt: skip
     first = ["created_ns", "scheduled_ns", "ready_to_start_ns", "initialized_ns", "start_ns", "main_started_ns"]
     pods = _folded(warehouse, "staging.pod_observation", last, first, now=("waiting_reason",))
-    extra, addresses = _pod_extras(warehouse), _addresses_seen(warehouse)
+    extra, addresses, claims = _pod_extras(warehouse), _addresses_seen(warehouse), _claimed_gpus(warehouse)
     by_name = defaultdict(list)
     for node in nodes:
         by_name[(node["cluster"], node["name"])].append(node)
@@ -298,6 +298,8 @@ def _pod_lives(warehouse: Warehouse, clock: _SnapshotClock, nodes: list[Row]) ->
         pod |= extra[(pod["cluster"], pod["pod_uid"])]
         pod["addresses"] = addresses.get((pod["cluster"], pod["pod_uid"]), [])
         pod["label_map"] = parse_map(pod["labels"])
+        if not pod["gpus"]:  # a request that a claim serves says the same GPUs already
+            pod["gpu_resource"], pod["gpus"] = claims.get((pod["cluster"], pod["pod_uid"]), (None, 0.0))
         _life_of(pod, clock)
         pod["node"] = _node_at(by_name.get((pod["cluster"], pod["node_name"]), []), pod)
     for pod in pods:
@@ -318,6 +320,23 @@ def _pod_extras(warehouse: Warehouse) -> dict[tuple[str, str], Row]:
         {"image": list(IMAGE_REASONS), "terminal": list(TERMINAL)},
     )
     return {(row.pop("cluster"), row.pop("uid")): row for row in frame.to_dicts()}
+
+
+def _claimed_gpus(warehouse: Warehouse) -> dict[tuple[str, str], tuple[str, float]]:
+    """(driver, GPUs) of each pod by its resource claims; a claim that several pods share is split, not multiplied (P6)."""
+    frame = warehouse.query(
+        f"""SELECT cluster, uid, arg_max(replicas, sighting) AS devices, list(DISTINCT annotations) AS users
+        FROM ({_SIGHTINGS.format(table="staging.workload_observation")}) WHERE kind = 'ResourceClaim' AND replicas IS NOT NULL
+        GROUP BY cluster, uid ORDER BY cluster, uid"""
+    )
+    held: dict[tuple[str, str], tuple[str, float]] = {}
+    for row in frame.iter_rows(named=True):
+        pods = sorted({uid for text in row["users"] if text for uid in parse_map(text).get("reserved_for", [])})
+        for driver, count in parse_map(row["devices"]).items():
+            for uid in pods:
+                _, before = held.get((row["cluster"], uid), ("", 0.0))
+                held[(row["cluster"], uid)] = (driver, before + count / len(pods))
+    return held
 
 
 def _addresses_seen(warehouse: Warehouse) -> dict[tuple[str, str], list[tuple[str, int | None, int | None]]]:

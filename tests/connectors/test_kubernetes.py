@@ -294,6 +294,23 @@ def test_p6_fractions_count_and_their_reservation_does_not() -> None:
     assert [pod_row(p)["gpus"] for p in (half, half, reservation)] == [0.5, 0.5, 0.0]
 
 
+def test_p6_an_allocated_claim_counts_its_devices(tmp_path: Path) -> None:
+    devices = [{"driver": "gpu.nvidia.com", "device": d} for d in ("gpu-0", "gpu-1", "gpu-2-mig-3g20gb-0")]
+    results = [
+        *devices,
+        {"driver": "gpu.nvidia.com", "device": "gpu-9", "adminAccess": True},
+        {"driver": "net.example", "device": "n"},
+    ]
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}],
+    }
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml", "uid": "rc"}, "status": status}
+    row = staged(tmp_path, json.dumps(claim)).table("workload_observation").row(0, named=True)
+    assert json.loads(row["replicas"]) == {"gpu.nvidia.com": pytest.approx(2 + 3 / 7)}
+    assert json.loads(row["annotations"]) == {"reserved_for": ["u1"]}
+
+
 @pytest.mark.parametrize(("text", "value"), [("8", 8.0), ("500m", 0.5), ("2Gi", 2.0**31), ("1e3", 1000.0), (3, 3.0)])
 def test_quantities(text: object, value: float) -> None:
     assert quantity(text) == value

@@ -424,6 +424,22 @@ def test_p6_a_time_slice_is_a_share_of_a_gpu(warehouse: Warehouse) -> None:
     assert life(warehouse)["gpus"] == pytest.approx(0.1)
 
 
+def test_p6_claims_count_once_and_shared_ones_are_split(warehouse: Warehouse) -> None:
+    """Case 24: a request that a claim serves is the same GPU; a claim of two pods is half a GPU each."""
+    own = workload("ResourceClaim", "own", "rc1", replicas='{"gpu.nvidia.com":1}', annotations='{"reserved_for":["a"]}')
+    shared = workload(
+        "ResourceClaim", "two", "rc2", replicas='{"gpu.nvidia.com":1}', annotations='{"reserved_for":["b","c"]}'
+    )
+    pods = [
+        pod("10:00", "a", gpus=1.0),
+        pod("10:00", "b", gpus=0.0, gpu_resource=None),
+        pod("10:00", "c", gpus=0.0, gpu_resource=None),
+    ]
+    build(warehouse, snapshot=[snapshot("10:00")], pod_observation=pods, workload_observation=[own, shared])
+    assert [life(warehouse, uid)["gpus"] for uid in "abc"] == [1.0, 0.5, 0.5]
+    assert life(warehouse, "b")["gpu_resource"] == "gpu.nvidia.com"
+
+
 @pytest.mark.parametrize(
     ("more", "daemon"),
     [
