@@ -1,123 +1,52 @@
-"""AWS CUR 2.0 through Data Exports: manifests first, never a glob; one delivery is one batch.
+"""AWS CUR 2.0 through Data Exports, parquet or CSV: one delivery is one batch, rows are mapped in SQL.
 
-Layout and columns: the AWS Data Exports user guide. The manifest directly below `metadata/BILLING_PERIOD=YYYY-MM/` names
-the files in force; older executions, orphans and blanked chunks are in none and are left alone. Rows are mapped in SQL,
-so a month of any size is read in bounded memory. Effective cost follows the amortisation table that AWS's cost
-dashboards use (line types to columns), one price basis per delivery (B3).
+A month of any size is read in bounded memory. Effective cost follows the amortisation table that AWS's cost dashboards
+use (line types to columns), one price basis per delivery (B3). A row whose cost, currency or period can't be read refuses
+the delivery; other broken rows are kept aside, repaired and marked, so that their money reaches the ledger (B5).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from pathlib import PurePosixPath
 
 import duckdb
 
-from connectors.errors import BillUnreadable, DeliveryIncomplete, FormatUnknown, UnsafePath
-from connectors.objects import LandedObject, Source, csv_header, list_objects
-from connectors.sink import Batch, Lake, keep_as_received
+from connectors import data_exports
+from connectors.data_exports import Delivery, period_bounds
+from connectors.errors import BillUnreadable, FormatUnknown
+from connectors.objects import LandedObject, Source, compression_of, csv_header
+from connectors.sink import Batch, Lake, keep_as_received, keep_delivery
 from models.contracts import TABLES
 
 LINE, DELIVERY = "staging.bill_line", "staging.bill_delivery"
-_MANIFEST = re.compile(
-    r"^(?P<root>(?:.*/)?)metadata/billing_period=(?P<period>\d{4}-\d{2})/[^/]+-manifest\.json$", re.IGNORECASE
-)
-_DATA_TAIL = re.compile(r"(?:^|/)(data/billing_period=\d{4}-\d{2}/.*)$", re.IGNORECASE)
 # rows of split cost allocation repeat the cost of their instance: no money of their own (facts: SCAD)
 SPLIT_COST_OPERATIONS = ("EKSPod-EC2", "ECSTask-EC2")
 COLLAPSE_RATIO = 0.5
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One manifest and the data files that it names, all present."""
-
-    manifest: LandedObject
-    period: str
-    scope: str
-    files: tuple[LandedObject, ...]
-
-    @property
-    def delivery_id(self) -> str:
-        parts = [self.scope, self.period, self.manifest.digest, *(f.digest for f in self.files)]
-        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+REQUIRED = ("line_item_unblended_cost", "line_item_currency_code", "line_item_line_item_type", "bill_payer_account_id",
+            "line_item_usage_start_date", "line_item_usage_end_date")  # fmt: skip
+Columns = dict[str, str]  # name -> DuckDB type, of a delivery's data files
 
 
 def stage(source: Source, lake: Lake, progress: Callable[[str], None]) -> None:
     """Stage each delivery that is new. Raises DeliveryIncomplete, BillUnreadable or FormatUnknown; then nothing of it is kept."""
     known = set(lake.loads()["object_id"])
     for delivery in deliveries(source):
-        if delivery.manifest.object_id in known and all(f.object_id in known for f in delivery.files):
+        if delivery.manifest.object_id in known:
             continue
         progress(f"{source.name}: billing period {delivery.period}, {len(delivery.files)} files")
         _stage_delivery(delivery, lake)
 
 
 def deliveries(source: Source) -> list[Delivery]:
-    """Every period-level manifest of the source with its files, oldest submission first."""
-    landed = list_objects(source)
-    by_name = {entry.location.lower(): entry for entry in landed}
-    found = []
-    for entry in landed:
-        match = _MANIFEST.match(entry.location)
-        if match and not entry.location.lower().endswith("-manifest-focus.json"):
-            found.append(_delivery(source, entry, match["root"], match["period"], by_name))
+    """Every delivery of the source, oldest submission first; a source without one is an error."""
+    found = data_exports.deliveries(source)
     if not found:
         raise FormatUnknown(
             f"source {source.name!r} holds no CUR 2.0 manifest",
             where=str(source.location),
             fix="name the export's folder: the one with data/ and metadata/ (metadata/BILLING_PERIOD=YYYY-MM/...-Manifest.json)",
         )
-    return sorted(found, key=lambda d: (d.period, d.manifest.modified_ns, d.manifest.location))
-
-
-def _delivery(
-    source: Source, entry: LandedObject, root: str, period: str, by_name: dict[str, LandedObject]
-) -> Delivery:
-    try:
-        manifest = json.loads(entry.path.read_text(encoding="utf-8"))
-        names = manifest.get("dataFiles") or manifest.get("reportKeys") or []
-    except (ValueError, AttributeError) as error:
-        raise DeliveryIncomplete(
-            f"the manifest can't be read: {error}", where=entry.location, fix="copy the delivery again"
-        ) from error
-    files = []
-    for name in names:
-        tail = _DATA_TAIL.search(str(name))
-        if tail is None or ".." in PurePosixPath(str(name)).parts:
-            raise UnsafePath(
-                f"the manifest names {str(name)!r}, which is not below data/BILLING_PERIOD=...",
-                where=entry.location,
-                fix="copy the delivery again from its bucket",
-            )
-        found = by_name.get(f"{root}{tail[1]}".lower())
-        if found is None or found.size_bytes == 0:
-            raise DeliveryIncomplete(
-                f"data file {tail[1]} is {'empty' if found else 'missing'}",
-                where=f"{source.name}: {entry.location}",
-                fix="wait for the delivery to finish, or copy that file; until then the previous delivery stays in force",
-            )
-        files.append(found)
-    if not files:
-        raise DeliveryIncomplete(
-            "the manifest names no data files", where=entry.location, fix="check the export in AWS"
-        )
-    return _named_apart(Delivery(entry, period, f"{source.name}/{root or '.'}", tuple(files)))
-
-
-def _named_apart(delivery: Delivery) -> Delivery:
-    """Each delivery has objects of its own, though a file or the manifest may be the same as in the one before."""
-
-    def own(landed: LandedObject) -> LandedObject:
-        identity = f"{delivery.delivery_id}\x1f{landed.object_id}"
-        return replace(landed, object_id=hashlib.sha256(identity.encode()).hexdigest()[:32])
-
-    return replace(delivery, manifest=own(delivery.manifest), files=tuple(own(landed) for landed in delivery.files))
+    return found
 
 
 def _stage_delivery(delivery: Delivery, lake: Lake) -> None:
@@ -154,32 +83,29 @@ def _stage_delivery(delivery: Delivery, lake: Lake) -> None:
                     "billing_period": delivery.period,
                     "covers_from": start,
                     "covers_to": end,
-                    "submitted_utc": _utc(delivery.manifest.modified_ns),
+                    "submitted_utc": delivery.submitted_utc,
                     "files": len(delivery.files),
                     "rows_read": rows,
                     "net_basis": net,
                     "amortised": "savings_plan_savings_plan_effective_cost" in columns,
+                    "covers_range": True,
                 }
             ]
         ),
     )
     for landed in (delivery.manifest, *delivery.files):
         keep_as_received(lake, landed)
+    record = {
+        "delivery_ids": [delivery.delivery_id], "dataset": "cur2", "export_scope": delivery.scope, "billing_period": delivery.period,
+        "submitted_utc": delivery.submitted_utc.isoformat(), "objects": [landed.object_id for landed in delivery.files],
+    }  # fmt: skip
+    keep_delivery(lake, delivery.manifest.source.name, record)
     batch.commit()
-
-
-def period_bounds(period: str) -> tuple[datetime, datetime]:
-    """First moment of a billing period and of the next (`2026-11`)."""
-    start = datetime.strptime(period, "%Y-%m")
-    return start, (start + timedelta(days=32)).replace(day=1)
-
-
-def _utc(ns: int) -> datetime:
-    return datetime.fromtimestamp(ns / 1e9, UTC).replace(tzinfo=None)
 
 
 def _refuse_collapse(delivery: Delivery, lake: Lake, rows: int) -> None:
     """An empty or collapsed bill is an error, not a small bill (B5)."""
+    # of deliveries of the whole period: the same covered days (B4)
     before = 0
     for file in lake.held_files(DELIVERY):
         with duckdb.connect() as con:
@@ -207,58 +133,99 @@ def _reader(landed: LandedObject) -> str:
     path = _literal(str(landed.path))
     if landed.location.lower().endswith(".parquet"):
         return f"(SELECT *, file_row_number + 1 AS source_row FROM read_parquet('{path}', file_row_number => true))"
-    options = "header => true, all_varchar => true, delim => ',', quote => '\"', escape => '\"', auto_detect => false"
-    names = csv_header(landed.path)
-    typed = ", ".join(f"'{_literal(name)}': 'VARCHAR'" for name in names)
-    return f"(SELECT *, row_number() OVER () AS source_row FROM read_csv('{path}', {options}, columns => {{{typed}}}))"
+    typed = ", ".join(f"'{_literal(name)}': 'VARCHAR'" for name in csv_header(landed.path))
+    options = (
+        f"header => true, delim => ',', quote => '\"', escape => '\"', auto_detect => false, parallel => false,"
+        f" compression => '{compression_of(landed.path)}', columns => {{{typed}}}"
+    )
+    return f"(SELECT *, row_number() OVER () AS source_row FROM read_csv('{path}', {options}))"
 
 
-def _columns(con: duckdb.DuckDBPyConnection, delivery: Delivery) -> set[str]:
-    """Columns of the delivery (of its first file; chunks of one delivery share a schema)."""
-    names = {row[0] for row in con.execute(f"DESCRIBE SELECT * FROM {_reader(delivery.files[0])}").fetchall()}
-    required = {"line_item_unblended_cost", "line_item_currency_code", "line_item_line_item_type", "bill_payer_account_id",
-                "line_item_usage_start_date", "line_item_usage_end_date"}  # fmt: skip
-    missing = required - names
+def _columns(con: duckdb.DuckDBPyConnection, delivery: Delivery) -> Columns:
+    """Columns of the delivery: of its first file, since chunks of one delivery share a schema."""
+    described = con.execute(f"DESCRIBE SELECT * FROM {_reader(delivery.files[0])}").fetchall()
+    columns = {str(row[0]): str(row[1]) for row in described}
+    missing = sorted(set(REQUIRED) - set(columns))
     if missing:
-        kind = 'a FOCUS export: use kind = "focus"' if "BilledCost" in names else "no CUR 2.0 export"
+        kind = 'a FOCUS export: use kind = "focus"' if "BilledCost" in columns else "no CUR 2.0 export"
         raise FormatUnknown(
-            f"columns {', '.join(sorted(missing))} are missing; this is {kind}",
+            f"columns {', '.join(missing)} are missing; this is {kind}",
             where=delivery.files[0].location,
             fix="export COST_AND_USAGE_REPORT with its standard columns",
         )
-    return names
+    return columns
 
 
-def _has_net(con: duckdb.DuckDBPyConnection, delivery: Delivery, columns: set[str]) -> bool:
+def _has_net(con: duckdb.DuckDBPyConnection, delivery: Delivery, columns: Columns) -> bool:
     """One price basis per delivery: net columns where they exist and are filled (B3)."""
     if "line_item_net_unblended_cost" not in columns:
         return False
-    return any(
-        con.execute(f"SELECT count(line_item_net_unblended_cost) > 0 FROM {_reader(landed)}").fetchall()[0][0]
-        for landed in delivery.files
-    )
+    filled = f"count({_text(columns, 'line_item_net_unblended_cost')}) > 0"
+    return any(con.execute(f"SELECT {filled} FROM {_reader(landed)}").fetchall()[0][0] for landed in delivery.files)
 
 
-def _money(columns: set[str], gross: str, net_name: str | None, net: bool) -> str:
-    """SQL of an amount: the shortest decimal text of a double, so that 0.1 is 0.1, cast to 18 places."""
+def _money(columns: Columns, gross: str, net_name: str | None, net: bool) -> str:
+    """SQL of an amount at 18 places, null where the source has none or it is no number.
+
+    A double is cast through its shortest decimal text, the one that reads back as the same double: 0.1 is 0.1 and not
+    0.1000000000000000055. DuckDB's cast of a double to text writes that text, and its cast of text to decimal, E-notation
+    included, is exact.
+    """
 
     def exact(name: str) -> str:
-        return f"CAST(nullif(CAST(\"{name}\" AS VARCHAR), '') AS DECIMAL(38,18))" if name in columns else "NULL"
+        return f"TRY_CAST({_text(columns, name)} AS DECIMAL(38,18))" if name in columns else "NULL"
 
     return f"coalesce({exact(net_name)}, {exact(gross)})" if net and net_name and net_name in columns else exact(gross)
 
 
-def _text(columns: set[str], name: str) -> str:
-    return f"nullif(CAST(\"{name}\" AS VARCHAR), '')" if name in columns else "CAST(NULL AS VARCHAR)"
+def _text(columns: Columns, name: str) -> str:
+    return f"nullif(trim(CAST(\"{name}\" AS VARCHAR)), '')" if name in columns else "CAST(NULL AS VARCHAR)"
 
 
-def _product(columns: set[str], name: str, map_key: str) -> str:
-    """A product attribute: its own column, else the entry of the `product` map."""
-    entry = f"nullif(product['{map_key}'], '')" if "product" in columns else "NULL"
-    return f"coalesce({_text(columns, name)}, {entry})"
+def _product(columns: Columns, name: str, map_key: str) -> str:
+    """A product attribute: its own column, else the entry of the `product` map (parquet: a map, CSV: JSON)."""
+    if "product" not in columns:
+        return _text(columns, name)
+    if columns["product"].startswith("MAP"):
+        entry = f"product['{map_key}']"
+    else:
+        entry = f"json_extract_string(TRY_CAST(product AS JSON), '$.{map_key}')"
+    return f"coalesce({_text(columns, name)}, nullif({entry}, ''))"
 
 
-def _amounts(columns: set[str], net: bool) -> dict[str, str]:
+def _tags(columns: Columns) -> str:
+    """Tags as a JSON object."""
+    if "resource_tags" not in columns:
+        return "CAST(NULL AS VARCHAR)"
+    if columns["resource_tags"].startswith("MAP"):
+        return "CAST(to_json(resource_tags) AS VARCHAR)"
+    return "CASE WHEN json_valid(resource_tags) THEN resource_tags END"
+
+
+# columns of costs: one that is written and can't be read refuses the delivery (B5)
+COSTS = ("line_item_unblended_cost", "line_item_net_unblended_cost", "savings_plan_savings_plan_effective_cost",
+         "savings_plan_net_savings_plan_effective_cost", "savings_plan_total_commitment_to_date", "savings_plan_used_commitment",
+         "reservation_effective_cost", "reservation_net_effective_cost",
+         "reservation_unused_amortized_upfront_fee_for_billing_period",
+         "reservation_net_unused_amortized_upfront_fee_for_billing_period", "reservation_unused_recurring_fee",
+         "reservation_net_unused_recurring_fee")  # fmt: skip
+
+
+def _unreadable(columns: Columns, names: tuple[str, ...]) -> str:
+    """SQL: is one of these columns written but no number?"""
+    tests = [
+        f"({_text(columns, name)} IS NOT NULL AND {_money(columns, name, None, False)} IS NULL)"
+        for name in names
+        if name in columns
+    ]
+    return " OR ".join(tests) or "false"
+
+
+def _moment(columns: Columns, name: str) -> str:
+    return f"TRY_CAST({_text(columns, name)} AS TIMESTAMP)"
+
+
+def _amounts(columns: Columns, net: bool) -> dict[str, str]:
     covered = _money(
         columns, "savings_plan_savings_plan_effective_cost", "savings_plan_net_savings_plan_effective_cost", net
     )
@@ -287,10 +254,10 @@ def _amounts(columns: set[str], net: bool) -> dict[str, str]:
 # A covered row and the negations of its hour cancel: covered usage is billed 0, and the first negation of a group
 # takes the group's covered sum, so that the bill's total stays what it is (B3).
 _NETTING_KEY = """coalesce({arn}, '') || chr(31) || coalesce({usage_type}, '') || chr(31)
-    || CAST(line_item_usage_start_date AS VARCHAR) || chr(31) || coalesce({account}, '')"""
+    || coalesce(CAST(line_item_usage_start_date AS VARCHAR), '') || chr(31) || coalesce({account}, '')"""
 
 
-def _netting_key(columns: set[str]) -> str:
+def _netting_key(columns: Columns) -> str:
     return _NETTING_KEY.format(
         arn=_text(columns, "savings_plan_savings_plan_a_r_n"),
         usage_type=_text(columns, "line_item_usage_type"),
@@ -298,7 +265,7 @@ def _netting_key(columns: set[str]) -> str:
     )
 
 
-def _load_netting(con: duckdb.DuckDBPyConnection, delivery: Delivery, columns: set[str], net: bool) -> None:
+def _load_netting(con: duckdb.DuckDBPyConnection, delivery: Delivery, columns: Columns, net: bool) -> None:
     """Temp table `netting`: for each group with covered usage and a negation, its covered sum and the row that takes it."""
     cost = _amounts(columns, net)["cost"]
     kind = _text(columns, "line_item_line_item_type")
@@ -318,36 +285,41 @@ def _load_netting(con: duckdb.DuckDBPyConnection, delivery: Delivery, columns: s
 
 
 def _stage_file(
-    con: duckdb.DuckDBPyConnection, delivery: Delivery, landed: LandedObject, batch: Batch, columns: set[str], net: bool
+    con: duckdb.DuckDBPyConnection, delivery: Delivery, landed: LandedObject, batch: Batch, columns: Columns, net: bool
 ) -> int:
     """Map one data file into the lake; returns its rows. Unreadable money, currency or period refuses the delivery."""
     reader = _reader(landed)
-    select = _line_select(delivery, landed, columns, net, reader)
     scad = _text(columns, "line_item_operation") + " IN ('" + "', '".join(SPLIT_COST_OPERATIONS) + "')"
+    select = _line_select(delivery, landed, columns, net, reader, scad)
     read, split = con.execute(f"SELECT count(*), count(*) FILTER (WHERE {scad}) FROM {reader}").fetchall()[0]
-    con.execute(f"CREATE OR REPLACE TEMP VIEW mapped AS {select} WHERE NOT coalesce({scad}, false)")
-    bad = con.execute(
-        "SELECT row_number, billed_cost IS NULL, billing_currency IS NULL FROM mapped"
-        " WHERE billed_cost IS NULL OR billing_currency IS NULL OR billing_period_start IS NULL ORDER BY 1 LIMIT 1"
-    ).fetchall()
-    if bad:
-        what = "cost" if bad[0][1] else "currency" if bad[0][2] else "billing period"
-        raise BillUnreadable(
-            f"row {bad[0][0]} has no readable {what}",
-            where=landed.location,
-            fix="copy the delivery again; the previous one stays in force",
-        )
+    con.execute(f"CREATE OR REPLACE TEMP VIEW mapped AS {select}")
+    _refuse_unreadable(con, landed)
     counts = batch.count(landed, LINE)
     counts.read, counts.control = int(read), int(split)
-    counts.kept = int(read) - int(split)
-    if counts.kept:
+    for row in con.sql("SELECT row_number, problem, raw FROM mapped WHERE problem IS NOT NULL").pl().iter_rows():
+        batch.reject(landed, LINE, row[0], row[1], row[2], cost_readable=True)
+    counts.kept = counts.read - counts.control - counts.rejected
+    if counts.read > counts.control:  # rejected rows go along, repaired and marked
         target = batch.scratch(landed, LINE)
         cast = TABLES[LINE].cast_list()
         con.execute(f"COPY (SELECT {cast} FROM mapped) TO '{_literal(str(target))}' (FORMAT parquet, COMPRESSION zstd)")
     return int(read)
 
 
-def _line_select(delivery: Delivery, landed: LandedObject, columns: set[str], net: bool, reader: str) -> str:
+def _refuse_unreadable(con: duckdb.DuckDBPyConnection, landed: LandedObject) -> None:
+    bad = con.execute(
+        "SELECT row_number, CASE WHEN billed_cost IS NULL OR cost_unreadable THEN 'cost' ELSE 'currency' END FROM mapped"
+        " WHERE billed_cost IS NULL OR cost_unreadable OR billing_currency IS NULL ORDER BY 1 LIMIT 1"
+    ).fetchall()
+    if bad:
+        raise BillUnreadable(
+            f"row {bad[0][0]} has no readable {bad[0][1]}",
+            where=landed.location,
+            fix="copy the delivery again; the previous one stays in force",
+        )
+
+
+def _line_select(delivery: Delivery, landed: LandedObject, columns: Columns, net: bool, reader: str, scad: str) -> str:
     """The SELECT that maps CUR 2.0 rows to `staging.bill_line` (B1)."""
     amounts = _amounts(columns, net)
     kind = _text(columns, "line_item_line_item_type")
@@ -356,13 +328,16 @@ def _line_select(delivery: Delivery, landed: LandedObject, columns: set[str], ne
     commitment = f"coalesce({_text(columns, 'savings_plan_savings_plan_a_r_n')}, {_text(columns, 'reservation_reservation_a_r_n')})"
     is_usage = f"{kind} IN ('Usage', 'SavingsPlanCoveredUsage', 'DiscountedUsage', 'FlatRateSubscription')"
     start, end = period_bounds(delivery.period)
-    tags = "CAST(to_json(resource_tags) AS VARCHAR)" if "resource_tags" in columns else "CAST(NULL AS VARCHAR)"
+    taker = f"netting.taker = '{landed.object_id}' || chr(31) || printf('%020d', source_row)"
+    cost_unreadable = _unreadable(columns, COSTS)
+    other_unreadable = _unreadable(columns, ("line_item_usage_amount", "pricing_public_on_demand_cost"))
     instance = f"""coalesce({_product(columns, "product_instance_type", "instance_type")},
         CASE WHEN {usage_type} LIKE '%SpotUsage%' THEN nullif(split_part({description}, ' ', 1), '') END,
         CASE WHEN regexp_matches({usage_type}, '(BoxUsage|SpotUsage|UnusedBox|DedicatedUsage):')
              THEN split_part({usage_type}, ':', 2) END)"""
     region = f"coalesce({_text(columns, 'product_region_code')}, {_product(columns, 'product_region', 'region')})"
     return f"""
+    WITH cells AS (
     SELECT
         '{delivery.delivery_id}' AS delivery_id, '{landed.object_id}' AS object_id, source_row AS row_number, 'aws' AS provider,
         {_text(columns, "bill_payer_account_id")} AS billing_account_id,
@@ -371,8 +346,8 @@ def _line_select(delivery: Delivery, landed: LandedObject, columns: set[str], ne
         {_text(columns, "line_item_legal_entity")} AS invoice_issuer_name,
         '{delivery.period}' AS billing_period,
         TIMESTAMP '{start}' AS billing_period_start, TIMESTAMP '{end}' AS billing_period_end,
-        CAST(line_item_usage_start_date AS TIMESTAMP) AS charge_period_start,
-        CAST(line_item_usage_end_date AS TIMESTAMP) AS charge_period_end,
+        {_moment(columns, "line_item_usage_start_date")} AS stated_start,
+        {_moment(columns, "line_item_usage_end_date")} AS stated_end,
         CASE WHEN {is_usage} THEN 'Usage'
              WHEN {kind} IN ('SavingsPlanRecurringFee', 'SavingsPlanUpfrontFee', 'RIFee', 'Fee') THEN 'Purchase'
              WHEN {kind} = 'Tax' THEN 'Tax' WHEN {kind} = 'Credit' THEN 'Credit' ELSE 'Adjustment' END AS charge_category,
@@ -397,12 +372,12 @@ def _line_select(delivery: Delivery, landed: LandedObject, columns: set[str], ne
         {amounts["list"]} AS list_cost,
         {amounts["cost"]} AS contracted_cost,
         CASE WHEN {kind} = 'SavingsPlanCoveredUsage' AND netting.netting_key IS NOT NULL THEN 0
-             WHEN netting.taker = '{landed.object_id}' || chr(31) || printf('%020d', source_row)
+             WHEN {taker}
                   THEN {amounts["cost"]} + netting.covered
              ELSE {amounts["cost"]} END AS billed_cost,
         {amounts["effective"]} AS effective_cost,
         {_text(columns, "line_item_currency_code")} AS billing_currency,
-        {tags} AS tags,
+        {_tags(columns)} AS tags,
         {usage_type} AS x_usage_type,
         {_text(columns, "line_item_operation")} AS x_operation,
         {kind} AS x_line_item_type,
@@ -410,8 +385,32 @@ def _line_select(delivery: Delivery, landed: LandedObject, columns: set[str], ne
         {_text(columns, "product_servicecode")} AS x_service_code,
         CASE WHEN {kind} = 'SavingsPlanCoveredUsage' AND netting.netting_key IS NOT NULL
                   THEN 'billed_cost netted against SavingsPlanNegation'
-             WHEN netting.taker = '{landed.object_id}' || chr(31) || printf('%020d', source_row)
-                  THEN 'billed_cost netted against SavingsPlanCoveredUsage' END AS x_source_changes
+             WHEN {taker}
+                  THEN 'billed_cost netted against SavingsPlanCoveredUsage' END AS changes,
+        {cost_unreadable} AS cost_unreadable,
+        {other_unreadable} AS other_unreadable
     FROM {reader} AS row
     LEFT JOIN netting ON {kind} IN ('SavingsPlanCoveredUsage', 'SavingsPlanNegation')
-        AND netting.netting_key = {_netting_key(columns)}"""
+        AND netting.netting_key = {_netting_key(columns)}
+    WHERE NOT coalesce({scad}, false)
+    ),
+    judged AS (
+        SELECT
+            *,
+            CASE WHEN stated_start IS NULL THEN 'bad_value: line_item_usage_start_date is missing or no date'
+                 WHEN stated_end IS NULL THEN 'bad_value: line_item_usage_end_date is missing or no date'
+                 WHEN stated_end < stated_start THEN 'bad_value: the usage ends before it starts'
+                 WHEN billing_account_id IS NULL THEN 'bad_value: bill_payer_account_id is missing'
+                 WHEN x_line_item_type IS NULL THEN 'bad_value: line_item_line_item_type is missing'
+                 WHEN other_unreadable THEN 'bad_value: a quantity or list cost is no number'
+            END AS problem,
+            concat_ws(' | ', billing_account_id, x_line_item_type, x_usage_type, charge_description, CAST(billed_cost AS VARCHAR),
+                billing_currency) AS raw,
+            coalesce(stated_start, billing_period_start) AS charge_period_start
+        FROM cells
+    )
+    SELECT
+        * REPLACE (coalesce(billing_account_id, 'unknown') AS billing_account_id),
+        greatest(coalesce(stated_end, charge_period_start), charge_period_start) AS charge_period_end,
+        coalesce('rejected: ' || problem, changes) AS x_source_changes
+    FROM judged"""

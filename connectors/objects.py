@@ -103,6 +103,13 @@ def open_bytes(path: Path) -> IO[bytes]:
     return handle
 
 
+def compression_of(path: Path) -> str:
+    """`gzip`, `zstd` or `none`, by content, whatever the name says (DuckDB's names)."""
+    with path.open("rb") as handle:
+        magic = handle.read(4)
+    return "gzip" if magic[:2] == b"\x1f\x8b" else "zstd" if magic == b"\x28\xb5\x2f\xfd" else "none"
+
+
 def csv_header(path: Path) -> list[str]:
     """The first row of a CSV file, without a byte order mark; empty when the file is."""
     with open_bytes(path) as handle, io.TextIOWrapper(handle, encoding="utf-8-sig", newline="") as text:

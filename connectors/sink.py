@@ -6,10 +6,12 @@ record, written last: a kill in the middle leaves data files that no load record
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,7 @@ from connectors.objects import LandedObject
 from models.contracts import TABLES, Table
 
 MAX_RAW = 2000
+DELIVERIES = ".deliveries"  # in landing, beside a folder for each source
 # event-time column of each staging table, for the pruning of files by window
 TIME_COLUMN = {
     "staging.hubble_flow": "time_ns",
@@ -216,6 +219,18 @@ def keep_as_received(lake: Lake, landed: LandedObject) -> Path:
         partial = target.with_suffix(".partial")
         shutil.copyfile(landed.path, partial)
         partial.rename(target)
+    return target
+
+
+def keep_delivery(lake: Lake, source: str, record: Mapping[str, object]) -> Path:
+    """Note in landing which received objects are one delivery. `record` has `objects`, a list of object ids of the source."""
+    folder = re.sub(r"[^A-Za-z0-9._-]", "_", source)
+    text = json.dumps({**record, "folder": folder}, indent=1, sort_keys=True)
+    target = lake.root.parent / "landing" / DELIVERIES / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.rename(target)
     return target
 
 

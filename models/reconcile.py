@@ -1,15 +1,25 @@
 """Is the ledger the bill? The bill's total, computed anew from the files as they were received, beside the ledger (N6).
 
 This module reads the landed copies with its own queries. It shares no mapping, no model and no scope table with the
-ledger: of staging it asks only which files a delivery has and which delivery is the newest.
+ledger: of staging it asks only which deliveries exist. Doubles become decimals through their shortest text here too,
+written anew.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
+import csv
+import gzip
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from pathlib import Path
+from typing import IO
 
 import polars as pl
+import zstandard
 
 from models.engine.warehouse import Warehouse
 
@@ -22,26 +32,42 @@ TOTAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "total": pl.Decimal(38, 18),
 }
 _CHECKS = Path(__file__).resolve().parent / "checks"
+_PLACES = Decimal("1e-18")
+_EXACT = Context(prec=76, rounding=ROUND_HALF_UP)  # the default of 28 digits would round sums
 
 
 class ReconciliationError(Exception):
     """The received files and what was staged of them do not belong together."""
 
 
+@dataclass(frozen=True)
+class Received:
+    """One delivery as it lies in landing."""
+
+    dataset: str
+    scope: str
+    period: str | None
+    submitted: str
+    order: str
+    files: tuple[Path, ...]
+
+
 def independent_bill_totals(warehouse: Warehouse, landing: Path) -> pl.DataFrame:
     """Totals of every billing period from the landed files: (billing_period, provider, billing_account, currency, measure, total)."""
-    files = _files_in_force(warehouse)
+    received = _received(warehouse, landing)
     parts = [pl.DataFrame(schema=TOTAL_SCHEMA)]
-    for (dataset, net), group in files.group_by("dataset", "net_basis", maintain_order=True):
-        located = [
-            (row["billing_period"], _landed(landing, row["source"], row["object_id"]))
-            for row in group.iter_rows(named=True)
-        ]
-        if str(dataset).startswith("cur"):
-            parts += [_cur_totals(warehouse, period, path, bool(net)) for period, path in located]
-    focus = files.filter(pl.col("dataset").str.starts_with("focus"))
-    if focus.height:
-        parts.append(_focus_totals(warehouse, landing, focus))
+    newest: dict[tuple[str, str | None], Received] = {}
+    for delivery in received:
+        if delivery.dataset == "cur2":
+            newest[delivery.scope, delivery.period] = delivery
+    for delivery in newest.values():
+        net = any(_has_net(warehouse, path) for path in delivery.files)
+        parts += [_cur_totals(warehouse, str(delivery.period), path, net) for path in delivery.files]
+    by_scope: dict[str, list[Received]] = defaultdict(list)
+    for delivery in received:
+        if delivery.dataset == "focus":
+            by_scope[delivery.scope].append(delivery)
+    parts += [_focus_totals(deliveries) for deliveries in by_scope.values()]
     return (
         pl.concat(parts)
         .group_by("billing_period", "provider", "billing_account", "currency", "measure")
@@ -50,56 +76,76 @@ def independent_bill_totals(warehouse: Warehouse, landing: Path) -> pl.DataFrame
     )
 
 
-def _files_in_force(warehouse: Warehouse) -> pl.DataFrame:
-    """Files of the newest delivery of each CUR period, and every FOCUS file (their days are weighed on reading)."""
-    files = warehouse.query(
-        "SELECT d.delivery_id, d.source, d.dataset, d.export_scope, d.billing_period, d.submitted_utc, d.files, d.net_basis,"
-        " line.object_id FROM staging.bill_delivery AS d"
-        " JOIN (SELECT DISTINCT delivery_id, object_id FROM staging.bill_line) AS line USING (delivery_id)"
-        " ORDER BY d.export_scope, d.billing_period, d.submitted_utc, d.delivery_id, line.object_id"
-    )
-    cur = files.filter(pl.col("dataset").str.starts_with("cur"))
-    newest = cur.group_by("export_scope", "billing_period").agg(
-        pl.col("delivery_id").sort_by("submitted_utc", "delivery_id").last().alias("newest")
-    )
-    cur = cur.join(newest, on=["export_scope", "billing_period"]).filter(pl.col("delivery_id") == pl.col("newest"))
-    counted = cur.group_by("delivery_id").agg(pl.len().alias("staged"), pl.col("files").first())
-    short = counted.filter(pl.col("staged") != pl.col("files"))
-    if short.height:
+def _received(warehouse: Warehouse, landing: Path) -> list[Received]:
+    """The deliveries of landing that were staged, oldest first. One that was staged and is not there is an error."""
+    staged = set(warehouse.query("SELECT delivery_id FROM staging.bill_delivery")["delivery_id"])
+    found, seen = [], set()
+    for note in sorted(landing.glob(".deliveries/*.json")):
+        record = json.loads(note.read_text(encoding="utf-8"))
+        ids = set(record["delivery_ids"])
+        if not ids & staged:
+            continue  # received and not yet staged
+        seen |= ids
+        files = tuple(_landed(landing / record["folder"], object_id) for object_id in record["objects"])
+        dataset, scope, period = record["dataset"], record["export_scope"], record["billing_period"]
+        found.append(Received(dataset, scope, period, record["submitted_utc"], min(ids), files))
+    if staged - seen:
         raise ReconciliationError(
-            f"delivery {short['delivery_id'][0]} has {short['files'][0]} files, {short['staged'][0]} staged"
+            f"{len(staged - seen)} deliveries are not in {landing}, first {min(staged - seen)}: restore the folder from"
+            " its backup, or set up a new home and run again from the sources"
         )
-    return pl.concat([cur.drop("newest"), files.filter(~pl.col("dataset").str.starts_with("cur"))])
+    return sorted(found, key=lambda delivery: (delivery.submitted, delivery.order))
 
 
-def _landed(landing: Path, source: str, object_id: str) -> Path:
-    folder = landing / "".join(c if c.isalnum() or c in "._-" else "_" for c in source)
-    found = sorted(folder.glob(f"{object_id}-*"))
+def _landed(folder: Path, object_id: str) -> Path:
+    found = sorted(path for path in folder.glob(f"{object_id}-*") if path.suffix != ".partial")
     if not found:
-        raise ReconciliationError(
-            f"the received file {object_id} of {source} is not in {folder}: run again from its source"
-        )
+        raise ReconciliationError(f"the received file {object_id} is not in {folder}: run again from its source")
     return found[0]
+
+
+# --- CUR 2.0: the amortisation algebra, as one sum a line type ------------------------------------------------------
+def _cur_reader(path: Path) -> str:
+    if path.name.lower().endswith(".parquet"):
+        return "read_parquet($file)"
+    packed = "gzip" if path.read_bytes()[:2] == b"\x1f\x8b" else "none"
+    return (
+        f"read_csv($file, header => true, all_varchar => true, delim => ',', quote => '\"', compression => '{packed}')"
+    )
+
+
+def _cur_names(warehouse: Warehouse, path: Path) -> set[str]:
+    return set(warehouse.query(f"SELECT * FROM {_cur_reader(path)} LIMIT 0", {"file": str(path)}).columns)
+
+
+def _has_net(warehouse: Warehouse, path: Path) -> bool:
+    """One price basis a delivery: net, as soon as any row of any of its files has a net cost (B3)."""
+    if "line_item_net_unblended_cost" not in _cur_names(warehouse, path):
+        return False
+    filled = "count(*) FILTER (WHERE coalesce(CAST(line_item_net_unblended_cost AS VARCHAR), '') <> '')"
+    counted = warehouse.query(f"SELECT {filled} AS filled FROM {_cur_reader(path)}", {"file": str(path)})
+    return bool(counted["filled"][0])
 
 
 def _cur_totals(warehouse: Warehouse, period: str, path: Path, net: bool) -> pl.DataFrame:
     """Billed and effective total of one CUR 2.0 file, by payer account and currency."""
-    reader = (
-        "read_parquet($file)"
-        if path.name.endswith(".parquet")
-        else "read_csv($file, header => true, all_varchar => true)"
-    )
-    names = set(warehouse.query(f"SELECT * FROM {reader} LIMIT 0", {"file": str(path)}).columns)
+    reader, names = _cur_reader(path), _cur_names(warehouse, path)
 
     def amount(name: str, net_name: str = "") -> str:
+        # an absent or empty amount is null, and a sum with it is unknown: its row adds nothing
         chosen = [n for n in ((net_name, name) if net else (name,)) if n in names]
-        cells = [f"CAST(CAST({n} AS VARCHAR) AS DECIMAL(38,18))" for n in chosen]
-        return f"coalesce({', '.join(cells)}, 0)" if cells else "0"
+        cells = [f"CAST(nullif(CAST({n} AS VARCHAR), '') AS DECIMAL(38,18))" for n in chosen]
+        return (
+            f"coalesce({', '.join(cells)})"
+            if len(cells) > 1
+            else (cells[0] if cells else "CAST(NULL AS DECIMAL(38,18))")
+        )
+
+    def summed(value: str, *kinds: str, also: str = "true") -> str:
+        listed = ", ".join(f"'{kind}'" for kind in kinds)
+        return f"coalesce(sum({value}) FILTER (WHERE kind IN ({listed}) AND {also}), 0)"
 
     cost = amount("line_item_unblended_cost", "line_item_net_unblended_cost")
-    no_reservation = (
-        "coalesce(reservation_reservation_a_r_n, '') = ''" if "reservation_reservation_a_r_n" in names else "true"
-    )
     covered = amount("savings_plan_savings_plan_effective_cost", "savings_plan_net_savings_plan_effective_cost")
     unused_plan = f"{amount('savings_plan_total_commitment_to_date')} - {amount('savings_plan_used_commitment')}"
     reserved = amount("reservation_effective_cost", "reservation_net_effective_cost")
@@ -109,22 +155,31 @@ def _cur_totals(warehouse: Warehouse, period: str, path: Path, net: bool) -> pl.
         + " + "
         + amount("reservation_unused_recurring_fee", "reservation_net_unused_recurring_fee")
     )  # fmt: skip
-    refund = "line_item_line_item_description LIKE 'Refund for one-time fee for Savings Plan ID%'"
+    no_reservation = (
+        "coalesce(CAST(reservation_reservation_a_r_n AS VARCHAR), '') = ''"
+        if "reservation_reservation_a_r_n" in names
+        else "true"
+    )
+    is_plan_refund = (
+        "coalesce(line_item_line_item_description LIKE 'Refund for one-time fee for Savings Plan ID%', false)"
+        if "line_item_line_item_description" in names
+        else "false"
+    )
+    special = ("SavingsPlanCoveredUsage", "SavingsPlanRecurringFee", "SavingsPlanNegation", "SavingsPlanUpfrontFee",
+               "DiscountedUsage", "RIFee", "Fee", "Refund")  # fmt: skip
+    others = ", ".join(f"'{kind}'" for kind in special)
+    operation = "line_item_operation" if "line_item_operation" in names else "''"
     frame = warehouse.query(
         f"""
-        SELECT bill_payer_account_id AS billing_account, line_item_currency_code AS currency,
+        SELECT coalesce(nullif(trim(CAST(bill_payer_account_id AS VARCHAR)), ''), 'unknown') AS billing_account,
+            trim(CAST(line_item_currency_code AS VARCHAR)) AS currency,
             sum({cost}) AS billed,
-            coalesce(sum({covered}) FILTER (WHERE line_item_line_item_type = 'SavingsPlanCoveredUsage'), 0)
-            + coalesce(sum({unused_plan}) FILTER (WHERE line_item_line_item_type = 'SavingsPlanRecurringFee'), 0)
-            + coalesce(sum({reserved}) FILTER (WHERE line_item_line_item_type = 'DiscountedUsage'), 0)
-            + coalesce(sum({unused_reservation}) FILTER (WHERE line_item_line_item_type = 'RIFee'), 0)
-            + coalesce(sum({cost}) FILTER (WHERE line_item_line_item_type = 'Fee' AND {no_reservation}), 0)
-            + coalesce(sum({cost}) FILTER (WHERE line_item_line_item_type = 'Refund' AND NOT coalesce({refund}, false)), 0)
-            + coalesce(sum({cost}) FILTER (WHERE line_item_line_item_type NOT IN ('SavingsPlanCoveredUsage',
-                'SavingsPlanRecurringFee', 'SavingsPlanNegation', 'SavingsPlanUpfrontFee', 'DiscountedUsage', 'RIFee', 'Fee', 'Refund')), 0)
-            AS effective
-        FROM {reader}
-        WHERE coalesce(line_item_operation, '') NOT IN ('EKSPod-EC2', 'ECSTask-EC2')
+            {summed(covered, "SavingsPlanCoveredUsage")} + {summed(unused_plan, "SavingsPlanRecurringFee")}
+            + {summed(reserved, "DiscountedUsage")} + {summed(unused_reservation, "RIFee")}
+            + {summed(cost, "Fee", also=no_reservation)} + {summed(cost, "Refund", also=f"NOT {is_plan_refund}")}
+            + coalesce(sum({cost}) FILTER (WHERE kind NOT IN ({others})), 0) AS effective
+        FROM (SELECT *, coalesce(trim(line_item_line_item_type), '') AS kind FROM {reader})
+        WHERE coalesce({operation}, '') NOT IN ('EKSPod-EC2', 'ECSTask-EC2')
         GROUP BY ALL
         """,
         {"file": str(path)},
@@ -132,61 +187,86 @@ def _cur_totals(warehouse: Warehouse, period: str, path: Path, net: bool) -> pl.
     return _long(frame.with_columns(pl.lit(period).alias("billing_period"), pl.lit("aws").alias("provider")))
 
 
-def _focus_totals(warehouse: Warehouse, landing: Path, files: pl.DataFrame) -> pl.DataFrame:
-    """Totals of FOCUS files: of two versions of a file the newer one stands for the days that it holds."""
-    parts = []
-    versions = files.unique(subset=["export_scope", "object_id"], keep="first", maintain_order=True)
-    for _, group in versions.group_by("export_scope", maintain_order=True):
-        newer: set[tuple[str, str, str]] = set()
-        for row in group.sort("submitted_utc", "delivery_id", descending=True).iter_rows(named=True):
-            frame = _focus_rows(_landed(landing, row["source"], row["object_id"]))
-            held = set(zip(frame["provider"], frame["billing_period"], frame["day"], strict=True))
-            stands = [
-                key not in newer for key in zip(frame["provider"], frame["billing_period"], frame["day"], strict=True)
-            ]
-            parts.append(frame.filter(pl.Series(stands, dtype=pl.Boolean)))
-            newer |= held
-    rows = pl.concat(parts)
-    totals = rows.group_by("billing_period", "provider", "billing_account", "currency").agg(
-        pl.col("billed").sum(), pl.col("effective").sum()
-    )
-    return _long(totals)
+# --- FOCUS: row by row in Python's own decimals ----------------------------------------------------------------------
+_PROVIDER_OF = {
+    "aws": "aws", "amazon web services": "aws", "microsoft": "azure", "microsoft azure": "azure", "azure": "azure",
+    "google": "gcp", "google cloud": "gcp", "google cloud platform": "gcp", "gcp": "gcp",
+}  # fmt: skip
+_Cell = tuple[str, str, str]  # provider, billing period, day
 
 
-_PROVIDER_WORDS = {"aws": "aws", "amazon": "aws", "microsoft": "azure", "azure": "azure", "google": "gcp", "gcp": "gcp"}
+def _focus_totals(deliveries: Iterable[Received]) -> pl.DataFrame:
+    """Totals of the deliveries of one scope, oldest first: a newer one stands for the days that it covers (B4)."""
+    with localcontext(_EXACT):
+        return _standing_totals(deliveries)
 
 
-def _focus_rows(path: Path) -> pl.DataFrame:
-    """The five columns of a FOCUS file that a total needs, as text cast to decimals."""
-    if path.name.endswith(".parquet"):
-        raw = pl.read_parquet(path)
-        raw = raw.select(pl.col(c).cast(pl.String) for c in raw.columns if raw[c].dtype not in (pl.Struct, pl.List))
-    else:
-        raw = pl.read_csv(path, infer_schema=False, null_values=["NULL", ""], truncate_ragged_lines=True)
-    names = {name.lower(): name for name in raw.columns}
+def _standing_totals(deliveries: Iterable[Received]) -> pl.DataFrame:
+    standing: dict[_Cell, dict[tuple[str, str, str], Decimal]] = {}
+    for delivery in deliveries:
+        cells: dict[_Cell, dict[tuple[str, str, str], Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+        for path in delivery.files:
+            for cell, account, currency, billed, effective in _focus_rows(path):
+                cells[cell][account, currency, "billed"] += billed
+                cells[cell][account, currency, "effective"] += effective
+        for group in {(provider, period) for provider, period, _ in cells}:
+            days = [day for provider, period, day in cells if (provider, period) == group]
+            whole = group[1] == delivery.period and all(day[:7] == delivery.period for day in days)
+            for cell in [c for c in standing if c[:2] == group and (c[2] in days or (whole and c[2][:7] == group[1]))]:
+                del standing[cell]
+        standing |= cells
+    totals: dict[tuple[str, str, str, str, str], Decimal] = defaultdict(Decimal)
+    for (provider, period, _), sums in standing.items():
+        for (account, currency, measure), value in sums.items():
+            totals[period, provider, account, currency, measure] += value
+    rows = [(*key, value.quantize(_PLACES)) for key, value in totals.items()]
+    return pl.DataFrame(rows, schema=TOTAL_SCHEMA, orient="row")
 
-    def money(name: str) -> pl.Expr:
-        # E-notation is text that a decimal cast refuses: go through Python's exact decimal
-        return pl.col(names[name]).str.strip_chars().map_elements(lambda t: Decimal(t), return_dtype=pl.Decimal(38, 18))
 
-    word = pl.col(names["providername"]).str.to_lowercase() if "providername" in names else pl.lit("unknown")
-    start = pl.col(names["billingperiodstart"]).str.slice(0, 7)
-    return raw.select(
-        start.alias("billing_period"),
-        word.str.extract("^(aws|amazon|microsoft|azure|google|gcp)", 1)
-        .replace_strict(_PROVIDER_WORDS, default=word)
-        .fill_null("unknown")
-        .alias("provider"),
-        pl.col(names["billingaccountid"]).str.strip_chars().fill_null("unknown").alias("billing_account"),
-        pl.col(names["billingcurrency"]).str.strip_chars().alias("currency"),
-        pl.coalesce(pl.col(names["chargeperiodstart"]), pl.col(names["billingperiodstart"]))
-        .str.slice(0, 10)
-        .alias("day"),
-        money("billedcost").alias("billed"),
-        (money("effectivecost") if "effectivecost" in names else pl.lit(None, dtype=pl.Decimal(38, 18))).alias(
-            "effective"
-        ),
-    )
+def _focus_rows(path: Path) -> Iterator[tuple[_Cell, str, str, Decimal, Decimal]]:
+    """((provider, period, day), account, currency, billed, effective) of each row; an unknown effective cost adds nothing."""
+    for cells in _records(path):
+        row = {
+            name.lower(): text.strip()
+            for name, text in reversed(list(cells.items()))
+            if name and text and text.strip() not in ("", "NULL")
+        }
+        word = row.get("providername", "unknown").lower()
+        period = row["billingperiodstart"][:7]
+        day = row.get("chargeperiodstart", "")[:10]
+        if not _is_day(day):
+            day = row["billingperiodstart"][:10]
+        billed = Decimal(row["billedcost"]).quantize(_PLACES)
+        effective = Decimal(row.get("effectivecost", "0")).quantize(_PLACES)
+        cell = (_PROVIDER_OF.get(word, word), period, day)
+        yield cell, row.get("billingaccountid", "unknown"), row["billingcurrency"], billed, effective
+
+
+def _is_day(text: str) -> bool:
+    return len(text) == 10 and text[4] == text[7] == "-" and text.replace("-", "").isdigit()
+
+
+def _records(path: Path) -> Iterator[dict[str, str]]:
+    if path.name.lower().endswith(".parquet"):
+        wanted = {"billedcost", "effectivecost", "billingperiodstart", "chargeperiodstart", "providername", "billingaccountid",
+                  "billingcurrency"}  # fmt: skip
+        frame = pl.read_parquet(path)
+        kept = [name for name in frame.columns if name.lower() in wanted]
+        yield from frame.select(pl.col(name).cast(pl.String) for name in kept).iter_rows(named=True)
+        return
+    with path.open("rb") as handle:
+        text = io.TextIOWrapper(_unpacked(handle), encoding="utf-8-sig", newline="")
+        yield from csv.DictReader(text)
+
+
+def _unpacked(handle: IO[bytes]) -> IO[bytes]:
+    magic = handle.read(4)
+    handle.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
+    if magic == b"\x28\xb5\x2f\xfd":
+        return zstandard.ZstdDecompressor().stream_reader(handle, read_across_frames=True)
+    return handle
 
 
 def _long(frame: pl.DataFrame) -> pl.DataFrame:

@@ -75,6 +75,7 @@ BILL_DELIVERY = Table(
         rows_read! int
         net_basis! bool        -- true: net columns are used on every row (B3)
         amortised! bool        -- false: effective cost of covered usage is unknown
+        covers_range bool      -- true: every day of covers_from to covers_to; else only the days that it holds (B4)
     """),
 )
 

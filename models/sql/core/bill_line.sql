@@ -1,6 +1,16 @@
 -- A row is one part of one bill line in force, with exactly one charge scope (B2); parts of a line sum to its cost.
 WITH node AS (
-    SELECT instance_id, cluster, node_key, gpus, valid_from_ns, valid_to_ns FROM core.node_life WHERE instance_id IS NOT NULL
+    SELECT lower(instance_id) AS instance, cluster, node_key, gpus, valid_from_ns, valid_to_ns
+    FROM core.node_life
+    WHERE instance_id IS NOT NULL
+),
+machine AS (
+    -- an instance is named by its id, or (FOCUS) by an ARN that ends in it
+    SELECT
+        delivery_id, object_id, row_number, charge_period_start, charge_period_end,
+        coalesce(nullif(regexp_extract(lower(resource_id), '^arn:.*:instance/(i-[0-9a-z]+)$', 1), ''), lower(resource_id)) AS instance
+    FROM bill_in_force
+    WHERE resource_id IS NOT NULL
 ),
 named AS (
     -- the life of the instance that the hour touches, else its only or latest life
@@ -12,8 +22,8 @@ named AS (
                 (node.valid_from_ns < ts_to_ns(line.charge_period_end) AND node.valid_to_ns > ts_to_ns(line.charge_period_start)) DESC,
                 node.valid_to_ns DESC, node.node_key
         ) AS place
-    FROM bill_in_force AS line
-    JOIN node ON node.instance_id = line.resource_id OR node.instance_id = lower(line.resource_id)
+    FROM machine AS line
+    JOIN node ON node.instance = line.instance
 ),
 account AS (
     SELECT cluster, unnest(CAST(json_extract_string(accounts, '$[*]') AS VARCHAR[])) AS sub_account FROM staging.cluster
@@ -21,16 +31,34 @@ account AS (
 dedicated AS (
     SELECT sub_account, min(cluster) AS cluster FROM account GROUP BY sub_account HAVING count(*) = 1
 ),
+tag AS (
+    SELECT delivery_id, object_id, row_number, tags, unnest(json_keys(tags)) AS key
+    FROM bill_in_force
+    WHERE tags LIKE '%cluster%'
+),
+cluster_tag AS (
+    -- the cluster that a tag names: EKS and GKE by its value, the Kubernetes convention by its key (CUR 2.0 rewrites keys)
+    SELECT
+        delivery_id, object_id, row_number,
+        CASE key
+            WHEN 'aws:eks:cluster-name' THEN json_extract_string(tags, '$."aws:eks:cluster-name"')
+            WHEN 'aws_eks_cluster_name' THEN json_extract_string(tags, '$."aws_eks_cluster_name"')
+            WHEN 'eks:cluster-name' THEN json_extract_string(tags, '$."eks:cluster-name"')
+            WHEN 'user_cluster' THEN json_extract_string(tags, '$."user_cluster"')
+            WHEN 'goog-k8s-cluster-name' THEN json_extract_string(tags, '$."goog-k8s-cluster-name"')
+        END AS by_value,
+        nullif(regexp_extract(key, '^(?:user:)?kubernetes\.io/cluster/(.+)$', 1), '') AS by_key,
+        nullif(regexp_extract(key, '^user_kubernetes_io_cluster_(.+)$', 1), '') AS by_rewritten_key
+    FROM tag
+),
 tagged AS (
-    SELECT line.delivery_id, line.object_id, line.row_number, min(c.cluster) AS cluster
-    FROM bill_in_force AS line
-    JOIN staging.cluster AS c ON c.cluster IN (
-        json_extract_string(line.tags, '$."aws:eks:cluster-name"'), json_extract_string(line.tags, '$."aws_eks_cluster_name"'),
-        json_extract_string(line.tags, '$."eks:cluster-name"'), json_extract_string(line.tags, '$."user_cluster"'),
-        json_extract_string(line.tags, '$."goog-k8s-cluster-name"')
-    )
-    WHERE line.tags IS NOT NULL
+    -- tags that name two clusters say nothing
+    SELECT t.delivery_id, t.object_id, t.row_number, min(c.cluster) AS cluster
+    FROM cluster_tag AS t
+    JOIN staging.cluster AS c
+      ON c.cluster IN (t.by_value, t.by_key) OR regexp_replace(lower(c.cluster), '[^a-z0-9]+', '_', 'g') = t.by_rewritten_key
     GROUP BY ALL
+    HAVING count(DISTINCT c.cluster) = 1
 ),
 placed AS (
     SELECT
@@ -52,6 +80,9 @@ placed AS (
         AND scope.service_name IS NOT DISTINCT FROM line.service_name
         AND scope.charge_description IS NOT DISTINCT FROM line.charge_description
         AND scope.x_instance_type IS NOT DISTINCT FROM line.x_instance_type
+        AND scope.committed = (coalesce(line.commitment_discount_id, '') <> '')
+        AND scope.commitment_discount_status IS NOT DISTINCT FROM line.commitment_discount_status
+        AND scope.capacity_reservation_status IS NOT DISTINCT FROM line.capacity_reservation_status
     LEFT JOIN named ON named.place = 1 AND named.delivery_id = line.delivery_id AND named.object_id = line.object_id
         AND named.row_number = line.row_number
     LEFT JOIN tagged ON tagged.delivery_id = line.delivery_id AND tagged.object_id = line.object_id
@@ -99,7 +130,8 @@ SELECT
     commitment_discount_id AS commitment_id,
     x_instance_type AS instance_type, x_usage_type AS usage_type, x_operation AS operation, charge_description AS description,
     invoice_id,
-    CASE WHEN part = 1 THEN coalesce(consumed_quantity, pricing_quantity) END AS quantity,
+    -- discounts, credits and corrections of cost add no quantity (B3)
+    CASE WHEN part = 1 AND charge_category = 'Usage' THEN coalesce(consumed_quantity, pricing_quantity) END AS quantity,
     coalesce(consumed_unit, pricing_unit) AS unit,
     part_list AS list_cost, part_contracted AS contracted_cost,
     part_billed AS billed_cost, part_effective AS effective_cost,

@@ -4,7 +4,7 @@ WITH kind AS (
         row_number() OVER () AS kind_id, *
     FROM (
         SELECT DISTINCT provider, x_usage_type, x_operation, x_line_item_type, charge_category, service_name, charge_description,
-            x_instance_type
+            x_instance_type, coalesce(commitment_discount_id, '') <> '' AS committed, commitment_discount_status, capacity_reservation_status
         FROM bill_in_force
     )
 ),
@@ -19,6 +19,9 @@ met AS (
         AND (rule.operation IS NULL OR regexp_full_match(coalesce(kind.x_operation, ''), rule.operation))
         AND (rule.line_item_type IS NULL OR rule.line_item_type = kind.x_line_item_type)
         AND (rule.charge_category IS NULL OR rule.charge_category = kind.charge_category)
+        AND (rule.commitment IS NULL OR kind.committed)
+        AND (rule.commitment_status IS NULL OR rule.commitment_status = kind.commitment_discount_status)
+        AND (rule.capacity_status IS NULL OR rule.capacity_status = kind.capacity_reservation_status)
         AND (rule.service IS NULL OR regexp_full_match(coalesce(kind.service_name, ''), rule.service))
         AND (rule.description IS NULL OR regexp_full_match(coalesce(kind.charge_description, ''), rule.description))
 )

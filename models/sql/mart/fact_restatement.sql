@@ -23,16 +23,16 @@ held AS (
     GROUP BY ALL
 ),
 successor AS (
-    -- a CUR delivery is replaced whole by the next one; another only on the days that a later one holds
+    -- a CUR delivery is replaced whole by the next one; another on the days that a later one covers or holds
     SELECT
         old.export_scope, old.family, old.provider, old.billing_period, old.number, old.date,
         min(d.number) AS next_number
     FROM held AS old
     JOIN replaced AS d ON d.export_scope = old.export_scope AND split_part(d.dataset, '-', 1) = old.family
         AND d.provider = old.provider AND d.billing_period = old.billing_period AND d.number > old.number
-    WHERE old.family = 'cur2' OR EXISTS (
-        SELECT 1 FROM held AS h WHERE h.delivery_id = d.delivery_id AND h.date = old.date
-    )
+    LEFT JOIN (SELECT DISTINCT delivery_id, date FROM held) AS h ON h.delivery_id = d.delivery_id AND h.date = old.date
+    WHERE old.family = 'cur2' OR h.date IS NOT NULL
+       OR (coalesce(d.covers_range, false) AND old.date >= CAST(d.covers_from AS DATE) AND old.date < CAST(d.covers_to AS DATE))
     GROUP BY ALL
 ),
 compared AS (
