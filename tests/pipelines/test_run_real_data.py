@@ -156,7 +156,7 @@ def test_b5_every_row_read_is_accounted_for(whole_run: Path) -> None:
         11,
         7,
     )
-    assert (of["flows"]["rows_read"], of["flows"]["rows_kept"]) == (1269, 1166)
+    assert (of["flows"]["rows_read"], of["flows"]["rows_kept"]) == (1198, 1156)
     rejected = pl.concat([pl.read_parquet(path) for path in Lake(whole_run / "home" / "lake").rejected_files()])
     assert rejected.height == int(counted["rows_rejected"].sum())
     assert rejected["reason"].null_count() == 0
