@@ -272,6 +272,10 @@ GPU = "nvidia.com/gpu"
         (containers({GPU: "4"}, {GPU: "4"}, init=(({GPU: "1"}, True), ({GPU: "8"}, False))), 9.0),  # case 18
         (containers({GPU: "4"}, {GPU: "4"}, init=(({GPU: "8"}, False),)), 8.0),
         (containers({GPU: "1"}, init=(({GPU: "8"}, False), ({GPU: "1"}, True))), 8.0),
+        (
+            containers({GPU: "1"}, init=(({GPU: "1"}, True), ({GPU: "8"}, False))),
+            9.0,
+        ),  # the sidecar runs beside the init
         (containers({"nvidia.com/mig-3g.20gb": "2"}), 6 / 7),
         (containers({"nvidia.com/mig-1c.3g.20gb": "1"}), 3 / 7),
         (containers({GPU: "1", "nvidia.com/gpucores": "25"}), 0.25),  # case 22: HAMi
