@@ -61,21 +61,19 @@ def round_sql(
 ) -> str:
     """SELECT of `source` with `<amount>_6`: 12-place amounts rounded to 6 so that a group's parts sum to its total.
 
-    With `totals` the group's total is column `<amount>_total` (already 6 places); else it is the group's own sum,
-    rounded half away from zero. Each row is cut towards minus infinity, and the millionths left over go to the largest
+    With `totals` the group's total is column `<amount>_total` (already 6 places); else, or where that is null, it is the
+    group's own sum, rounded half away from zero. Each row is cut towards minus infinity, and the millionths left over go to the largest
     remainders, ties by `key`. A null amount stays null and takes no part. (N4, top-down)
     """
     partition = ", ".join(group)
     order = ", ".join(key)
     million = "CAST(1000000 AS DECIMAL(18,0))"
+    given = {name: f"CAST({name}_total * {million} AS DECIMAL(38,0))" if totals else "NULL" for name in amounts}
     floors = ",\n        ".join(
         f"CAST(floor({name} * {million}) AS DECIMAL(38,0)) AS {name}_floor,\n"
         f"        {name} * {million} - CAST(floor({name} * {million}) AS DECIMAL(38,0)) AS {name}_rest,\n"
-        + (
-            f"        CAST({name}_total * {million} AS DECIMAL(38,0)) AS {name}_whole"
-            if totals
-            else f"        CAST(round(sum({name}) OVER (PARTITION BY {partition}) * {million}, 0) AS DECIMAL(38,0)) AS {name}_whole"
-        )
+        + f"        coalesce({given[name]}, CAST(round(sum({name}) OVER (PARTITION BY {partition}) * {million}, 0) AS DECIMAL(38,0)))"
+        f" AS {name}_whole"
         for name in amounts
     )
     ranks = ",\n        ".join(

@@ -260,6 +260,7 @@ FACT_RECONCILIATION = Table(
         ledger_total money
         difference money
         rounding money
+        unknown_lines int -- lines whose amount is unknown: above 0, the totals are incomplete (B3)
     """),
 )
 

@@ -73,7 +73,8 @@ def deliver_cur(
 @contextmanager
 def home(folder: Path) -> Iterator[Warehouse]:
     """A warehouse beside a lake and landing, with a cluster of one GPU node of eight GPUs."""
-    with Warehouse(folder / "warehouse.duckdb") as warehouse:
+    with Warehouse() as warehouse:
+        warehouse.home = folder  # lake and landing lie there; the tables stay in memory, which is quicker
         warehouse.stage_frames()
         warehouse.append(
             "staging.cluster",

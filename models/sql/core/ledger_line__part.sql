@@ -37,28 +37,44 @@ whole AS (
     GROUP BY ALL
 ),
 on_node AS (
-    SELECT DISTINCT delivery_id, object_id, row_number, part FROM core.node_bill_hourly
+    SELECT
+        delivery_id, object_id, row_number, part,
+        CAST(sum(share_billed) AS DECIMAL(38,12)) AS billed_cost,
+        CAST(sum(share_effective) AS DECIMAL(38,12)) AS effective_cost
+    FROM core.node_bill_hourly
+    GROUP BY ALL
 ),
-rest AS (
+unclaimed AS (
+    -- what a line has on nodes (all of it where nodes do not matter), what was claimed of it, and the reason for the rest
     SELECT
         line.*,
-        line.billed_cost - coalesce(whole.billed_cost, 0) AS rest_billed,
-        line.effective_cost - coalesce(whole.effective_cost, 0) AS rest_effective,
+        line.charge_scope = 'gpu_compute' AND NOT line.rejected AND day.date IS NOT NULL AS over_nodes,
+        whole.delivery_id IS NOT NULL AS is_claimed, on_node.delivery_id IS NOT NULL AS is_on_node,
+        coalesce(whole.billed_cost, 0) AS claimed_billed, coalesce(whole.effective_cost, 0) AS claimed_effective,
+        coalesce(on_node.billed_cost, 0) AS node_billed, coalesce(on_node.effective_cost, 0) AS node_effective,
         CASE
             WHEN line.rejected THEN 'rejected'
             WHEN line.charge_scope NOT IN ('gpu_compute', 'inter_az_transfer') THEN NULL
             WHEN day.date IS NULL THEN 'not_run'
-            WHEN line.charge_scope = 'gpu_compute' AND on_node.delivery_id IS NULL THEN 'no_node'
-            WHEN line.charge_scope = 'gpu_compute' THEN 'no_gpu_state'
             ELSE 'no_evidence'
-        END AS reason
+        END AS other_reason
     FROM line
     LEFT JOIN whole USING (delivery_id, object_id, row_number, part)
     LEFT JOIN on_node USING (delivery_id, object_id, row_number, part)
     LEFT JOIN core.processed_day AS day ON day.date = line.date
-    WHERE whole.delivery_id IS NULL
-       OR line.billed_cost <> whole.billed_cost
-       OR line.effective_cost <> whole.effective_cost
+),
+rest AS (
+    SELECT *, billed_cost - claimed_billed AS rest_billed, effective_cost - claimed_effective AS rest_effective, other_reason AS reason
+    FROM unclaimed
+    WHERE NOT over_nodes AND (NOT is_claimed OR billed_cost <> claimed_billed OR effective_cost <> claimed_effective)
+    UNION ALL
+    SELECT *, billed_cost - node_billed, effective_cost - node_effective, 'no_node'
+    FROM unclaimed
+    WHERE over_nodes AND (NOT is_on_node OR billed_cost <> node_billed OR effective_cost <> node_effective)
+    UNION ALL
+    SELECT *, node_billed - claimed_billed, CASE WHEN effective_cost IS NOT NULL THEN node_effective - claimed_effective END, 'no_gpu_state'
+    FROM unclaimed
+    WHERE over_nodes AND is_on_node AND (NOT is_claimed OR node_billed <> claimed_billed OR node_effective <> claimed_effective)
 ),
 joined AS (
     SELECT
@@ -69,7 +85,8 @@ joined AS (
     JOIN line USING (delivery_id, object_id, row_number, part)
     UNION ALL
     SELECT
-        rest.* EXCLUDE (rest_billed, rest_effective, reason), -1, reason,
+        rest.* EXCLUDE (over_nodes, is_claimed, is_on_node, claimed_billed, claimed_effective, node_billed, node_effective, other_reason,
+            rest_billed, rest_effective, reason), -1, reason,
         CASE WHEN reason IS NULL THEN 'out_of_scope' ELSE 'unattributed' END,
         rest_billed, rest_effective
     FROM rest

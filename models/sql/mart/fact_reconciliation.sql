@@ -4,10 +4,12 @@ WITH staged AS (
     SELECT billing_period, provider, billing_account, currency, measure, total FROM independent_bill_total
 ),
 ledger AS (
-    SELECT billing_period, provider, billing_account, currency, 'billed' AS measure, sum(billed_cost) AS total
+    SELECT billing_period, provider, billing_account, currency, 'billed' AS measure, sum(billed_cost) AS total, 0 AS unknown_lines
     FROM core.ledger_line GROUP BY ALL
     UNION ALL
-    SELECT billing_period, provider, billing_account, currency, 'effective', sum(effective_cost) FROM core.ledger_line GROUP BY ALL
+    SELECT billing_period, provider, billing_account, currency, 'effective', sum(effective_cost),
+        count(DISTINCT (delivery_id, object_id, row_number, part)) FILTER (WHERE effective_cost IS NULL)
+    FROM core.ledger_line GROUP BY ALL
 ),
 cut AS (
     -- what rounding each line to 12 places changed, computed from the lines in force
@@ -22,7 +24,8 @@ SELECT
     CAST(coalesce(s.total, 0) AS DECIMAL(38,12)) AS bill_total,
     CAST(coalesce(l.total, 0) AS DECIMAL(38,12)) AS ledger_total,
     CAST(coalesce(s.total, 0) AS DECIMAL(38,12)) - CAST(coalesce(l.total, 0) AS DECIMAL(38,12)) - coalesce(c.rounding, 0) AS difference,
-    coalesce(c.rounding, 0) AS rounding
+    coalesce(c.rounding, 0) AS rounding,
+    coalesce(l.unknown_lines, 0) AS unknown_lines
 FROM staged AS s
 FULL JOIN ledger AS l ON l.billing_period = s.billing_period AND l.provider = s.provider AND l.billing_account = s.billing_account
     AND l.currency = s.currency AND l.measure = s.measure
