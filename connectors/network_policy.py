@@ -27,7 +27,6 @@ KINDS = {
 }
 # other objects that open or close doors: named, never ignored
 UNSUPPORTED = (
-    "NetworkPolicy",
     "GlobalNetworkPolicy",
     "ClusterNetworkPolicy",
     "AdminNetworkPolicy",
@@ -139,11 +138,9 @@ def _row(item: Any, default_namespace: str) -> Object | None:
     if not isinstance(item, dict):
         raise TypeError("not an object")
     kind, group = str(item.get("kind") or ""), str(item.get("apiVersion") or "").split("/")[0]
-    if kind in UNSUPPORTED and group not in KINDS.get(kind, ()):
-        raise _Unsupported(f"unsupported_kind: {kind} of {group or 'no API group'} is not evaluated")
-    if kind not in KINDS:
+    if kind not in KINDS and kind not in UNSUPPORTED:
         return None
-    if group not in KINDS[kind]:
+    if group not in KINDS.get(kind, ()):
         raise _Unsupported(f"unsupported_kind: {kind} of {group or 'no API group'} is not evaluated")
     marker = _marker(item)
     if marker is not None:

@@ -88,6 +88,7 @@ def test_d2_kinds_that_are_not_evaluated_are_named(tmp_path: Path) -> None:
     others = [
         policy(kind="NetworkPolicy", apiVersion="crd.projectcalico.org/v1"),
         policy(kind="AdminNetworkPolicy", apiVersion="policy.networking.k8s.io/v1alpha1"),
+        policy(apiVersion="example.com/v1"),
         policy(kind="Service", apiVersion="v1"),
     ]
     rows, rejected, load = staged(tmp_path, json.dumps(others))
@@ -95,6 +96,7 @@ def test_d2_kinds_that_are_not_evaluated_are_named(tmp_path: Path) -> None:
     assert [r["reason"].split(" is not")[0] for r in rejected] == [
         "unsupported_kind: NetworkPolicy of crd.projectcalico.org",
         "unsupported_kind: AdminNetworkPolicy of policy.networking.k8s.io",
+        "unsupported_kind: CiliumNetworkPolicy of example.com",
     ]
 
 
