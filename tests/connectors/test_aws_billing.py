@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import datetime
 from decimal import Decimal
@@ -196,3 +197,102 @@ def test_a_spot_instance_type_is_read_from_its_description(tmp_path: Path) -> No
     }
     frame = staged(tmp_path, deliver(tmp_path / "in", row))
     assert frame.select("x_instance_type", "pricing_category").rows() == [("p4d.24xlarge", "Dynamic")]
+
+
+# --- CSV exports, rows kept aside, hostile layouts --------------------------------------------------------------------
+CSV_HEADER = (
+    "bill_payer_account_id,line_item_usage_account_id,line_item_line_item_type,line_item_currency_code,line_item_usage_start_date,"
+    "line_item_usage_end_date,line_item_usage_type,line_item_operation,line_item_unblended_cost,line_item_usage_amount,"
+    "line_item_resource_id,line_item_line_item_description,product,resource_tags"
+)
+
+
+def csv_row(cost: str = "0.1", amount: str = "1", start: str = "2026-11-23T10:00:00.000Z", text: str = "x") -> str:
+    return (
+        f'"012","013",Usage,USD,{start},2026-11-23T11:00:00Z,BoxUsage:p4d.24xlarge,RunInstances,{cost},{amount},i-1,"{text}",'
+        '"{""instance_type"":""p4d.24xlarge""}","{""aws_eks_cluster_name"":""c1""}"'
+    )
+
+
+def deliver_csv(root: Path, *rows: str) -> Source:
+    source = deliver(root, {}, names=["s3://b/exp/data/BILLING_PERIOD=2026-11/exp-00001.csv.gz"])
+    body = "\n".join([CSV_HEADER, *rows]) + "\n"
+    (root / "exp/data/BILLING_PERIOD=2026-11/exp-00001.csv.gz").write_bytes(gzip.compress(body.encode("utf-8-sig")))
+    return source
+
+
+def test_b1_a_csv_export_reads_as_its_maps_are_json(tmp_path: Path) -> None:
+    frame = staged(
+        tmp_path, deliver_csv(tmp_path / "in", csv_row(), csv_row("1.705671E-4", text='two\nlines, ""quoted""'))
+    )
+    assert frame.select("billed_cost", "x_instance_type", "tags", "billing_account_id").rows() == [
+        (Decimal("0.1"), "p4d.24xlarge", '{"aws_eks_cluster_name":"c1"}', "012"),
+        (Decimal("0.0001705671"), "p4d.24xlarge", '{"aws_eks_cluster_name":"c1"}', "012"),
+    ]
+    assert frame["charge_period_start"].to_list() == [HOUR[0]] * 2
+
+
+def test_b5_a_row_whose_money_is_readable_is_kept_aside_with_its_money(tmp_path: Path) -> None:
+    rows = csv_row(), csv_row(start="yesterday"), csv_row(amount="lots")
+    frame = staged(tmp_path, deliver_csv(tmp_path / "in", *rows))
+    assert frame["billed_cost"].to_list() == [Decimal("0.1")] * 3
+    assert [text and text.split(":")[0] for text in frame["x_source_changes"]] == [None, "rejected", "rejected"]
+    lake = Lake(tmp_path / "home" / "lake")
+    load = lake.loads().filter(pl.col("table_name") == LINE).row(0, named=True)
+    assert (load["rows_read"], load["rows_kept"], load["rows_rejected"]) == (3, 1, 2)
+    assert pl.read_parquet(lake.rejected_files())["line_number"].to_list() == [2, 3]
+
+
+def test_b5_an_amortised_cost_that_is_no_number_refuses_the_delivery(tmp_path: Path) -> None:
+    source = deliver(tmp_path / "in", {"reservation_effective_cost": "7"}, {"reservation_effective_cost": "seven"})
+    with pytest.raises(BillUnreadable, match="row 2 has no readable cost"):
+        staged(tmp_path, source)
+
+
+def test_b4_an_orphan_partition_in_the_other_case_is_not_the_one_that_the_manifest_names(tmp_path: Path) -> None:
+    """AWS has changed the case of the partition's name and left the old one behind."""
+    source = deliver(tmp_path / "in", {"line_item_unblended_cost": 5.0})
+    orphan = tmp_path / "in/exp/data/billing_period=2026-11"
+    orphan.mkdir()
+    pq.write_table(
+        pa.Table.from_pylist([{**BASE, "line_item_unblended_cost": 99.0}]), orphan / "exp-00001.snappy.parquet"
+    )
+    assert staged(tmp_path, source)["billed_cost"].to_list() == [5]
+
+
+def test_b4_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    names = ["s3://b/exp/data/BILLING_PERIOD=2026-11/exp-00001.snappy.parquet"] * 2
+    assert staged(tmp_path, deliver(tmp_path / "in", {}, names=names)).height == 1
+
+
+def test_b4_only_the_manifest_of_the_period_is_in_force(tmp_path: Path) -> None:
+    """Create-new mode keeps each execution below the period; their manifests are history."""
+    source = deliver(
+        tmp_path / "in", {}, names=["s3://b/exp/data/BILLING_PERIOD=2026-11/run-2/exp-00001.snappy.parquet"]
+    )
+    base = tmp_path / "in/exp"
+    for run, cost in (("run-1", 7.0), ("run-2", 8.0)):
+        folder = base / "data/BILLING_PERIOD=2026-11" / run
+        folder.mkdir()
+        pq.write_table(
+            pa.Table.from_pylist([{**BASE, "line_item_unblended_cost": cost}]), folder / "exp-00001.snappy.parquet"
+        )
+        past = base / "metadata/BILLING_PERIOD=2026-11" / run
+        past.mkdir()
+        (past / "exp-Manifest.json").write_text(
+            json.dumps({"dataFiles": [f"s3://b/exp/data/BILLING_PERIOD=2026-11/{run}/exp-00001.snappy.parquet"]})
+        )
+    assert staged(tmp_path, source)["billed_cost"].to_list() == [8]
+
+
+@pytest.mark.parametrize("manifest", ["[]", "{", '{"dataFiles": "s3://b/x"}', "{}"])
+def test_b5_a_manifest_of_another_shape_is_an_incomplete_delivery(tmp_path: Path, manifest: str) -> None:
+    source = deliver(tmp_path, {})
+    (tmp_path / "exp/metadata/BILLING_PERIOD=2026-11/exp-Manifest.json").write_text(manifest)
+    with pytest.raises(DeliveryIncomplete):
+        deliveries(source)
+
+
+def test_a_month_that_does_not_exist_is_no_period(tmp_path: Path) -> None:
+    with pytest.raises(FormatUnknown):
+        deliveries(deliver(tmp_path, {}, period="2026-13"))

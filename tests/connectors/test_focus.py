@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from connectors.errors import BillUnreadable, FormatUnknown
+from connectors.errors import BillUnreadable, DeliveryIncomplete, FormatUnknown
 from connectors.focus import LINE, stage
 from connectors.objects import Source
 from connectors.sink import Lake
@@ -100,3 +104,60 @@ def test_b1_parquet_reads_like_csv(tmp_path: Path) -> None:
     same = [c for c in staged(tmp_path / "a", source).columns if c not in ("object_id", "delivery_id")]
     other = staged(tmp_path / "b", Source("focus", "focus", tmp_path / "pq"))
     assert staged(tmp_path / "c", source).select(same).equals(other.select(same))
+
+
+def test_b1_a_line_end_inside_quotes_and_blank_lines_at_the_end(tmp_path: Path) -> None:
+    frame = staged(tmp_path, write(tmp_path / "in", row(text='"two\nlines"'), row("2"), "", ""))
+    assert frame["charge_description"].to_list() == ["two\nlines", "x"]
+
+
+def test_b5_an_effective_cost_that_is_no_number_refuses_the_file(tmp_path: Path) -> None:
+    with pytest.raises(BillUnreadable, match="row 1 has no readable cost"):
+        staged(tmp_path, write(tmp_path / "in", row().replace(",0.5,", ",half,")))
+
+
+def test_b5_a_collapse_on_the_same_days_is_an_error_and_fewer_days_are_not(tmp_path: Path) -> None:
+    days = [row(start=f"2026-11-{day}T10:00:00Z") for day in (20, 21, 22) for _ in range(4)]
+    staged(tmp_path, write(tmp_path / "in", *days))
+    staged(tmp_path, write(tmp_path / "in", *days[:4]))
+    with pytest.raises(BillUnreadable, match="has 1 rows where the one before had 4, on the same days"):
+        staged(tmp_path, write(tmp_path / "in", days[0]))
+
+
+def test_b4_with_a_manifest_its_files_alone_are_one_delivery_of_the_period(tmp_path: Path) -> None:
+    data, metadata = (tmp_path / "in/exp" / part / "BILLING_PERIOD=2026-11" for part in ("data", "metadata"))
+    data.mkdir(parents=True)
+    metadata.mkdir(parents=True)
+    for name, rows in (("1.csv", [row()]), ("2.csv", [row("2")]), ("orphan.csv", [row("99")])):
+        (data / name).write_text("\n".join([HEADER, *rows]) + "\n")
+    (data / "blank.csv").write_bytes(b"")
+    (metadata / "exp-Manifest-FOCUS.json").write_text("{}")
+    names = [f"s3://b/exp/data/billing_period=2026-11/{name}" for name in ("1.csv", "2.csv")]
+    (metadata / "exp-Manifest.json").write_text(json.dumps({"dataFiles": names}))
+    frame = staged(tmp_path, Source("focus", "focus", tmp_path / "in"))
+    assert frame["billed_cost"].sum() == Decimal("3.5")
+    delivery = pl.read_parquet(Lake(tmp_path / "lake").held_files("staging.bill_delivery")).row(0, named=True)
+    assert (delivery["files"], delivery["covers_range"], delivery["covers_to"]) == (2, True, datetime(2026, 12, 1))
+    (data / "2.csv").unlink()
+    with pytest.raises(DeliveryIncomplete, match=r"2\.csv is missing"):
+        staged(tmp_path, Source("focus", "focus", tmp_path / "in"))
+
+
+def test_b1_parquet_doubles_maps_and_times_are_read_as_they_show(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    values = {"BilledCost": 0.1, "EffectiveCost": 1e-7, "BillingCurrency": "USD", "BillingPeriodStart": datetime(2026, 11, 1),
+              "BillingPeriodEnd": datetime(2026, 12, 1), "ChargePeriodStart": datetime(2026, 11, 23, 10),
+              "ChargePeriodEnd": datetime(2026, 11, 23, 11), "ChargeCategory": "Usage", "BillingAccountId": "012", "ProviderName": "AWS",
+              "Tags": [("team", "a")]}  # fmt: skip
+    kinds = {"Tags": pa.map_(pa.string(), pa.string())}
+    schema = pa.schema(
+        [
+            pa.field(name, kinds.get(name, pa.scalar(value if name != "Tags" else "x").type))
+            for name, value in values.items()
+        ]
+    )
+    pq.write_table(pa.Table.from_pylist([values], schema=schema), tmp_path / "in" / "bill.parquet")
+    frame = staged(tmp_path, Source("focus", "focus", tmp_path / "in"))
+    assert frame.select(
+        "billed_cost", "effective_cost", "billing_account_id", "tags", "charge_period_start"
+    ).rows() == [(Decimal("0.1"), Decimal("0.0000001"), "012", '{"team":"a"}', datetime(2026, 11, 23, 10))]
