@@ -34,7 +34,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $(READY)
 
 lock:            ## resolve requirements*.in anew into requirements.lock (versions and hashes, no index address)
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements-dev.in -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements-dev.in -o requirements.lock
 
 clean:           ## remove what the demo and the tests made
 	rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
