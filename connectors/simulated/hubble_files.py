@@ -13,6 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ SECOND = 1_000_000_000
 MIN_SPACING, MAX_SPACING = 5 * SECOND, 240 * SECOND
 EVENTS_PER_LIFE = 24
 ROTATE = 6 * 3600 * SECOND
+BURST = 5  # SYNs of one connect: 1, 2, 4 and 8 s apart
+TOPOLOGY = "topology.kubernetes.io/"
 TIME, UUID = "@time@", "@uuid@"
 Record = dict[str, Any]
 
@@ -44,8 +47,20 @@ def write(world: World, folder: Path) -> dict[str, int]:
 
 
 def time_text(ns: int) -> str:
-    """RFC 3339 with nanoseconds, as the exporter writes it."""
-    return f"{datetime.fromtimestamp(ns // SECOND, UTC):%Y-%m-%dT%H:%M:%S}.{ns % SECOND:09d}Z"
+    """RFC 3339 as protojson writes it: 9, 6, 3 or no digits of fraction, no trailing group of zeros.
+
+    >>> time_text(1_795_428_000_302_406_000)
+    '2026-11-23T10:00:00.302406Z'
+    """
+    fraction = f"{ns % SECOND:09d}"
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    return f"{_second_text(ns // SECOND)}{'.' if fraction else ''}{fraction}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second_text(second: int) -> str:
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _uuid(*parts: object) -> str:
@@ -74,7 +89,8 @@ def _write_node(
     lines += [
         (bucket * 600 * SECOND + 599 * SECOND, _lost(world, node, bucket, count)) for bucket, count in lost.items()
     ]
-    lines.append((world.from_ns + SECOND, _agent_event(world, node)))
+    started = max(world.from_ns, node.joined_ns) + SECOND + skew
+    lines.append((started, _agent_event(world, node, started)))
     lines.sort()
     chunks: dict[int, list[str]] = defaultdict(list)
     for at, line in lines:
@@ -82,7 +98,7 @@ def _write_node(
     for position, (chunk, part) in enumerate(sorted(chunks.items())):
         text = "\n".join(part) + "\n"
         if position == len(chunks) - 1:
-            cut = part[-1][: len(part[-1]) // 2] if number == 1 else ""  # a copy taken in mid-write
+            cut = part[-1][: len(part[-1]) // 2] if number == 1 % len(world.nodes) else ""  # a copy taken in mid-write
             (folder / "events.log").write_text(text + cut, encoding="utf-8")
             continue
         stem = f"events-{datetime.fromtimestamp((chunk + 1) * ROTATE // SECOND, UTC):%Y-%m-%dT%H-%M-%S}.000.log"
@@ -91,7 +107,7 @@ def _write_node(
             gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as handle,
         ):
             handle.write(text.encode())
-        if number == 2 and position == 0:  # compression was under way: the same events twice
+        if number == 2 % len(world.nodes) and position == 0:  # compression was under way: the same events twice
             (folder / stem).write_text(text, encoding="utf-8")
     return len(lines), sum(lost.values())
 
@@ -105,9 +121,9 @@ def _lost(world: World, node: SimNode, bucket: int, count: int) -> str:
     return _wrapped(world, node, lost_events=event).replace(TIME, time_text(bucket * 600 * SECOND + 599 * SECOND))
 
 
-def _agent_event(world: World, node: SimNode) -> str:
+def _agent_event(world: World, node: SimNode, at: int) -> str:
     event = {"type": "ENDPOINT_CREATED", "endpoint_update": {"id": "1234"}}
-    return _wrapped(world, node, agent_event=event).replace(TIME, time_text(world.from_ns + SECOND))
+    return _wrapped(world, node, agent_event=event).replace(TIME, time_text(at))
 
 
 # --- records -------------------------------------------------------------------------------------------------------
@@ -123,26 +139,27 @@ def _sightings(world: World, connection: SimConnection, rng: random.Random) -> I
         yield client, connection.opened_ns + jitter, _verdict(world, connection, client, "EGRESS")
     if server is not None and connection.server is not None and not connection.server.host_network:
         yield server, connection.opened_ns + jitter + 200_000, _verdict(world, connection, server, "INGRESS")
-    outward = "TO_STACK" if client is server else "TO_NETWORK"
-    points: list[tuple[SimNode, str, bool]] = []
+    # (observing node, point, reply, ns after the packet left): between two pods of one node there is no network
+    points: list[tuple[SimNode, str, bool, int]] = []
     if client is not None:
         if client is not server:
-            points.append((client, outward, False))
-        points.append((client, "TO_ENDPOINT", True))
+            points.append((client, "TO_NETWORK", False, 20_000))
+        points.append((client, "TO_ENDPOINT", True, 200_000))
     if server is not None:
-        points.append((server, "TO_ENDPOINT", False))
+        points.append((server, "TO_ENDPOINT", False, 220_000))
         if client is not server:
-            points.append((server, "TO_NETWORK", True))
-    for node, point, reply in points:
+            points.append((server, "TO_NETWORK", True, 20_000))
+    for node, point, reply, after in points:
         templates = {flag: _trace(world, connection, node, point, reply, flag) for flag in ("SYN", "ACK", "FIN")}
         for moment, flag in _moments(connection, reply):
-            yield node, moment + jitter, templates[flag]
+            yield node, moment + jitter + after, templates[flag]
 
 
 def _moments(connection: SimConnection, reply: bool) -> Iterator[tuple[int, str]]:
     """(time, flag) of the events of one direction."""
     shift = 400_000 if reply else 0
-    opened, closed = connection.opened_ns + shift, connection.closed_ns - 2_000_000 + shift
+    opened = connection.opened_ns + shift
+    closed = max(opened + 1_000_000, connection.closed_ns - 2_000_000 + shift)
     if connection.protocol == "UDP":
         yield opened, "ACK"
         return
@@ -156,21 +173,25 @@ def _moments(connection: SimConnection, reply: bool) -> Iterator[tuple[int, str]
 
 
 def _drops(world: World, connection: SimConnection, node: SimNode | None) -> Iterator[tuple[SimNode, int, str]]:
-    """Each SYN that a policy drops is two records at the sender's node: the verdict and the drop."""
+    """Each SYN that a policy drops is two records at the sender's node: the verdict and the drop.
+
+    A connect is at most five SYNs; more of them are further connects, spread evenly over the life.
+    """
     if node is None:
         return
-    moment, wait = connection.opened_ns, SECOND
+    bursts = -(-connection.attempts // BURST)
     verdict, drop = _drop(world, connection, node, 5), _drop(world, connection, node, 1)
-    for _ in range(connection.attempts):
+    for attempt in range(connection.attempts):
+        burst, number = divmod(attempt, BURST)
+        moment = connection.opened_ns + burst * (connection.closed_ns - connection.opened_ns) // bursts
+        moment += (2**number - 1) * SECOND
         yield node, moment, verdict
         yield node, moment + 30_000, drop
-        moment, wait = moment + wait, wait * 2
 
 
 def _verdict(world: World, connection: SimConnection, node: SimNode, direction: str) -> str:
     flow = _flow(world, connection, node, reply=False) | {
         "event_type": {"type": 5}, "traffic_direction": direction, "policy_match_type": 2, "is_reply": False,
-        "Summary": "TCP Flags: SYN" if connection.protocol == "TCP" else "UDP",
     }  # fmt: skip
     return _wrapped(world, node, flow=flow | _transport(connection, "SYN", reply=False))
 
@@ -183,7 +204,7 @@ def _trace(world: World, connection: SimConnection, node: SimNode, point: str, r
         "event_type": {"type": 4, "sub_type": sub_type} if sub_type else {"type": 4},
         "traffic_direction": "EGRESS" if at_client else "INGRESS",
         "trace_observation_point": point,
-        "trace_reason": "NEW" if flag == "SYN" and not reply else "REPLY" if reply else "ESTABLISHED",
+        "trace_reason": "REPLY" if reply else "NEW" if flag == "SYN" or connection.protocol == "UDP" else "ESTABLISHED",
         "is_reply": reply,
     }
     if reply:
@@ -230,13 +251,13 @@ def _transport(connection: SimConnection, flag: str, *, reply: bool) -> Record:
     if reply:
         ports = {"source_port": connection.server_port, "destination_port": connection.client_port}
     if connection.protocol == "UDP":
-        return {"l4": {"UDP": ports}}
+        return {"l4": {"UDP": ports}, "Summary": "UDP"}
     flags = {
         "SYN": {"SYN": True, "ACK": True} if reply else {"SYN": True},
         "ACK": {"ACK": True, "PSH": True},
         "FIN": {"FIN": True, "ACK": True},
     }
-    return {"l4": {"TCP": {**ports, "flags": flags[flag]}}}
+    return {"l4": {"TCP": {**ports, "flags": flags[flag]}}, "Summary": f"TCP Flags: {', '.join(flags[flag])}"}
 
 
 def _endpoint(world: World, pod: SimPod | None, ip: str, node: SimNode) -> Record:
@@ -250,20 +271,21 @@ def _endpoint(world: World, pod: SimPod | None, ip: str, node: SimNode) -> Recor
             if local
             else {"identity": 6, "labels": ["reserved:remote-node"]}
         )
-    number = int(
-        hashlib.md5(f"{pod.namespace}|{sorted(pod.labels.items())}".encode(), usedforsecurity=False).hexdigest()[:4], 16
-    )
-    labels = [
+    labels = sorted(
         f"k8s:{key}={value}"
-        for key, value in pod.labels.items()
-        if not key.startswith("batch.kubernetes.io/controller")
-    ]
+        for key, value in {**pod.labels, "io.kubernetes.pod.namespace": pod.namespace}.items()
+        if not key.startswith(("batch.kubernetes.io/controller", TOPOLOGY))
+    )
     end: Record = {
-        "identity": 10000 + number, "cluster_name": world.scenario.cluster, "namespace": pod.namespace,
-        "labels": [*labels, f"k8s:io.kubernetes.pod.namespace={pod.namespace}"], "pod_name": pod.name,
+        "identity": 256 + _number(*labels) % 65_280, "cluster_name": world.scenario.cluster, "namespace": pod.namespace,
+        "labels": labels, "pod_name": pod.name,
     }  # fmt: skip
     if pod.node is node:
-        end["ID"] = 100 + number % 4000
+        end["ID"] = 1 + _number(pod.uid) % 65_535
         if pod.owner is not None:
             end["workloads"] = [{"name": pod.owner.name, "kind": pod.owner.kind}]
     return end
+
+
+def _number(*parts: str) -> int:
+    return int(hashlib.md5("|".join(parts).encode(), usedforsecurity=False).hexdigest()[:8], 16)
